@@ -1,0 +1,60 @@
+"""Writing an environment for ors-host, and running it inside a container.
+
+What an author needs is exported here; ``sandbox_runtime.shell`` runs commands as the agent. The modules, from the bottom:
+
+* ``frames``, ``messages``: the bytes and words that the host and the runtime exchange (the host uses these two as well).
+* ``calling``, ``tools``, ``environment``: the authoring API.
+* ``agent``, ``processes``, ``shell``: the agent's identity, its processes, and running its commands.
+* ``loader``, ``gate``, ``output``, ``adapter``: from the classes named on the command line to answers.
+* ``worker``, ``hardening``, ``__main__``: the process in the container.
+
+Rules: pydantic and the standard library only; never an import from ``host``; standard output belongs to the author's code.
+"""
+
+from .environment import Environment
+from .messages import (
+    Blocks,
+    CreateSession,
+    GetTask,
+    GetTaskRange,
+    ImageBlock,
+    JSONObject,
+    ListTasks,
+    ListToolsOutput,
+    NumTasks,
+    RunToolError,
+    RunToolOutput,
+    RunToolSuccess,
+    Split,
+    TextBlock,
+    ToolCall,
+    ToolOutput,
+    ToolSpec,
+)
+from .tools import Toolset, tool
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Blocks",
+    "CreateSession",
+    "Environment",
+    "GetTask",
+    "GetTaskRange",
+    "ImageBlock",
+    "JSONObject",
+    "ListTasks",
+    "ListToolsOutput",
+    "NumTasks",
+    "RunToolError",
+    "RunToolOutput",
+    "RunToolSuccess",
+    "Split",
+    "TextBlock",
+    "ToolCall",
+    "ToolOutput",
+    "ToolSpec",
+    "Toolset",
+    "__version__",
+    "tool",
+]
