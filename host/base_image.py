@@ -11,14 +11,13 @@ import hashlib
 import json
 import re
 import subprocess
-import tarfile
+import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from host import __version__, docker_client, wheels
+from host.build_context import open_context
 from host.image_builder import BuildError, explain, run_build
 from host.progress import Detail, Steps
 
@@ -62,20 +61,24 @@ def ensure_base(client: docker_client.APIClient, steps: Steps) -> str:
         BuildError: it could not be made.
     """
     inputs = inputs_digest()
-    old = _inspect(client, tag())
+    old = inspect_image(client, tag())
     if old is not None and _label(old, LABEL_INPUTS) == inputs:
         return tag()
     start = _starting_image(client, steps)
+    dockerfile = (images_dir() / "Dockerfile").read_text()
     with tempfile.TemporaryDirectory(prefix="ors-host-") as folder:
-        pip_index = "--no-index"
+        index_option = "--no-index"
         with steps.step("base image: collecting wheels"):
             try:
                 _collect_wheels(probe_python(client, start), Path(folder))
             except wheels.WheelsUnavailable as exc:
-                pip_index = ""
+                index_option = ""
                 steps.say(f"base image: the build itself will ask the package index, as here {exc}")
-        with steps.step(f"base image: building {tag()} from {start}") as detail, _context(Path(folder)) as context:
-            arguments = {"BASE": start, "PIP_INDEX": pip_index, "RUNTIME_VERSION": __version__}
+        with (
+            steps.step(f"base image: building {tag()} from {start}") as detail,
+            open_context({"wheels": (Path(folder), [])}, {"Dockerfile": dockerfile}) as context,
+        ):
+            arguments = {"BASE": start, "INDEX_OPTION": index_option, "RUNTIME_VERSION": __version__}
             run_build(client, context, tag=tag(), detail=detail, buildargs=arguments, labels={LABEL_INPUTS: inputs})
     client.tag(tag(), REPOSITORY, "latest", force=True)
     _remove_leftovers(client, old)
@@ -111,9 +114,23 @@ def probe_python(client: docker_client.APIClient, image: str) -> wheels.Target:
         raise BuildError(f"the image {image} has no python that runs: {output.strip()[-500:]}") from exc
 
 
+def inspect_image(client: docker_client.APIClient, name: str) -> dict[str, Any] | None:
+    """Return what the engine knows of an image, or None if it has none of that name.
+
+    Raises:
+        BuildError: the engine failed.
+    """
+    try:
+        return dict(client.inspect_image(name))  # type: ignore[no-untyped-call]
+    except docker_client.NotFound:
+        return None
+    except docker_client.ERRORS as exc:
+        raise BuildError(explain(exc)) from exc
+
+
 def _starting_image(client: docker_client.APIClient, steps: Steps) -> str:
     wanted = _default_start()
-    if _inspect(client, wanted) is not None:
+    if inspect_image(client, wanted) is not None:
         steps.say(f"base image: starting from {wanted}, which is here")
         return wanted
     with steps.step(f"base image: asking the registry for {wanted}") as detail:
@@ -151,7 +168,7 @@ def _ensure_rootfs(client: docker_client.APIClient, steps: Steps) -> str:
     script = images_dir() / "rootfs.sh"
     inputs = hashlib.sha256(script.read_bytes()).hexdigest()
     name = f"{ROOTFS_REPOSITORY}:{_codename()}"
-    old = _inspect(client, name)
+    old = inspect_image(client, name)
     if old is not None and _label(old, LABEL_INPUTS) == inputs:
         return name
     with (
@@ -204,23 +221,6 @@ def _collect_wheels(target: wheels.Target, folder: Path) -> None:
         pins.write_text("\n".join([*wheels.runtime_pins(), f"/wheels/{runtime.name}", ""]))
 
 
-@contextmanager
-def _context(wheel_folder: Path) -> Iterator[IO[bytes]]:
-    with tempfile.TemporaryFile() as file:
-        with tarfile.open(fileobj=file, mode="w") as archive:
-            archive.add(images_dir() / "Dockerfile", "Dockerfile", filter=as_root)
-            archive.add(wheel_folder, "wheels", filter=as_root)
-        file.seek(0)
-        yield file
-
-
-def as_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Make an entry of a context root's, whoever owns the file here (a ``TarFile.add`` filter)."""
-    entry.uid = entry.gid = 0
-    entry.uname = entry.gname = ""
-    return entry
-
-
 def _remove_leftovers(client: docker_client.APIClient, old: dict[str, Any] | None) -> None:
     """Remove the build's first stage, and the base that was replaced unless images or containers still stand on it."""
     with contextlib.suppress(*docker_client.ERRORS):
@@ -234,10 +234,14 @@ def _label(image: dict[str, Any], label: str) -> str | None:
     return (image["Config"].get("Labels") or {}).get(label)
 
 
-def _inspect(client: docker_client.APIClient, name: str) -> dict[str, Any] | None:
+def main() -> None:
+    """Make the base image if need be: ``python -m host.base_image``."""
     try:
-        return dict(client.inspect_image(name))  # type: ignore[no-untyped-call]
-    except docker_client.NotFound:
-        return None
-    except docker_client.ERRORS as exc:
-        raise BuildError(explain(exc)) from exc
+        with docker_client.connect() as client:
+            print(f"base image: {ensure_base(client, Steps())}")
+    except (docker_client.EngineUnavailable, BuildError) as exc:
+        sys.exit(f"base image: {exc}")
+
+
+if __name__ == "__main__":
+    main()

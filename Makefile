@@ -1,0 +1,50 @@
+# Everything a clone needs, from nothing to a demo. Each step is skipped when it is done already.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+EXAMPLES := bash_env code_env gsm8k_env plot_env
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help setup venv engine base check test demo examples clean
+
+help: ## Show this list
+	@sed -n -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
+
+setup: venv engine base ## Virtual environment, Docker engine and base image
+
+venv: $(READY)
+
+$(READY): pyproject.toml requirements-dev.txt
+	@bash .ci/venv.sh "$(PYTHON)" "$(VENV)"
+	@echo "venv: installing ors-host and its development tools"
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet -r requirements-dev.txt -e .
+	@touch $@
+
+engine: ## Find a Docker engine, or install and start one (root on Debian or Ubuntu)
+	@bash images/engine.sh
+
+base: venv engine ## Build the base image of the environments
+	@$(BIN)/python -m host.base_image
+
+check: venv ## Formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: setup ## Run the test suite (ARGS="-k name" to choose)
+	$(BIN)/pytest $(ARGS)
+
+examples: setup
+	@for name in $(EXAMPLES); do $(BIN)/ors-host build examples/$$name -t $${name//_/-}:latest; done
+
+demo: examples ## Serve the examples and play whole episodes on them
+	@$(BIN)/python examples/demo.py
+
+clean: ## Remove what was made in this folder (images and engine stay)
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

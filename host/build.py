@@ -1,0 +1,186 @@
+"""``ors-host build``: an environment image from a folder, made and shown to work.
+
+A folder with a Dockerfile is built as it is. One with just ``env.py`` (and ``requirements.txt``, if it needs packages) gets a
+generated Dockerfile. The base image is made first where it is missing.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+
+from host import docker_client, wheels
+from host.base_image import REPOSITORY as BASE_REPOSITORY
+from host.base_image import ensure_base, inspect_image, probe_python
+from host.base_image import tag as base_tag
+from host.build_context import IGNORED_BY_DEFAULT, ignore_patterns, open_context
+from host.check import CheckReport, check_image
+from host.errors import StartupError
+from host.image_builder import BuildError, StepFailed, run_build
+from host.progress import Detail, Steps
+
+__all__ = ["BuildError", "build_environment", "dockerfile_of", "generated_dockerfile"]
+
+_NAME = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_TAG = re.compile(rf"(?:[A-Za-z0-9.-]+(?::\d+)?/)?{_NAME}(?:/{_NAME})*(?::\w[\w.-]{{0,127}})?", re.ASCII)
+_FROM_BASE = re.compile(
+    rf"^\s*FROM\s+(?:--\S+\s+)*{BASE_REPOSITORY}(?::(\S+))?\s*(?:AS\s.*)?$", re.MULTILINE | re.IGNORECASE
+)
+
+
+def build_environment(directory: Path, image: str, *, steps: Steps | None = None) -> CheckReport:
+    """Build the folder into the image named ``image`` and check that it answers.
+
+    Returns:
+        What the image was found to serve.
+
+    Raises:
+        BuildError: folder, name, engine, a step of the build, or the finished image is at fault; ``str()`` is for the user.
+    """
+    steps = steps or Steps()
+    _check_tag(image)
+    own = _own_dockerfile(directory)
+    try:
+        client = docker_client.connect()
+    except docker_client.EngineUnavailable as exc:
+        raise BuildError(str(exc)) from exc
+    with client:
+        if own is None:
+            _build_generated(client, directory, image, ensure_base(client, steps), steps)
+        else:
+            _prepare_base_of(client, own, steps)
+            with steps.step(f"building {image} from {directory / 'Dockerfile'}") as detail:
+                _build(client, {"": (directory, ignore_patterns(directory) or [])}, {}, image, detail)
+    return _check(image, steps)
+
+
+def dockerfile_of(directory: Path) -> str:
+    """Return the folder's Dockerfile; if it has none, one that does the same as ours, to be saved there and changed.
+
+    Raises:
+        BuildError: there is nothing to build in the folder.
+    """
+    own = _own_dockerfile(directory)
+    return own if own is not None else generated_dockerfile(base_tag(), requirements=_has_requirements(directory))
+
+
+def generated_dockerfile(base: str, *, requirements: bool, collected: bool = False) -> str:
+    """Return a Dockerfile for a folder with ``env.py``.
+
+    Args:
+        base: the image it starts from.
+        requirements: whether a ``requirements.txt`` is to be installed.
+        collected: the context is not the folder itself but ``env/`` (the folder) and ``wheels/`` (what it requires).
+    """
+    lines = [f"FROM {base}"]
+    if requirements and collected:
+        lines += ["COPY wheels/ /opt/wheels/", "RUN pip install --no-index /opt/wheels/*.whl && rm -rf /opt/wheels"]
+    lines.append(f"COPY {'env/' if collected else '.'} /opt/env/")
+    if requirements and not collected:
+        lines.append("RUN cd /opt/env && pip install -r requirements.txt")
+    return "\n".join([*lines, 'CMD ["env"]', ""])
+
+
+def _own_dockerfile(directory: Path) -> str | None:
+    """Return the text of the folder's Dockerfile, or None if one is to be generated."""
+    if not directory.is_dir():
+        raise BuildError(f"{directory} is {'not a directory' if directory.exists() else 'not there'}")
+    try:
+        if (directory / "Dockerfile").is_file():
+            return (directory / "Dockerfile").read_text(encoding="utf-8", errors="replace")
+        if (directory / "env.py").is_file():
+            return None
+        contents = "is empty" if not any(directory.iterdir()) else "has neither a Dockerfile nor an env.py"
+    except OSError as exc:
+        raise BuildError(f"{directory} can't be read: {exc.strerror}") from exc
+    raise BuildError(f"{directory} {contents}: an environment is an env.py with the class in it, or a Dockerfile")
+
+
+def _has_requirements(directory: Path) -> bool:
+    file = directory / "requirements.txt"
+    if not file.is_file():
+        return False
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    return any(line.strip() and not line.strip().startswith("#") for line in lines)
+
+
+def _check_tag(image: str) -> None:
+    if not _TAG.fullmatch(image):
+        raise BuildError(f"{image!r} is no image name: use small letters, digits and . _ -, as in my-env:latest")
+    if image.partition(":")[0] == BASE_REPOSITORY:
+        raise BuildError(f"{BASE_REPOSITORY} is the name of the base image: choose another one")
+
+
+def _prepare_base_of(client: docker_client.APIClient, dockerfile: str, steps: Steps) -> None:
+    """Make the base image if a Dockerfile speaks of it."""
+    if BASE_REPOSITORY not in dockerfile:
+        return
+    ours = base_tag()
+    for match in _FROM_BASE.finditer(dockerfile):
+        wanted = match[1] or "latest"
+        if wanted not in ("latest", ours.partition(":")[2]) and not inspect_image(
+            client, f"{BASE_REPOSITORY}:{wanted}"
+        ):
+            raise BuildError(
+                f"the Dockerfile starts FROM {BASE_REPOSITORY}:{wanted}, which is not here; "
+                f"this version of ors-host makes {ours}: change that line"
+            )
+    ensure_base(client, steps)
+
+
+def _build_generated(client: docker_client.APIClient, directory: Path, image: str, base: str, steps: Steps) -> None:
+    patterns = ignore_patterns(directory)
+    environment = (directory, list(IGNORED_BY_DEFAULT) if patterns is None else patterns)
+    if not _has_requirements(directory):
+        dockerfile = generated_dockerfile(base, requirements=False)
+        with steps.step(f"building {image} from {directory / 'env.py'}") as detail:
+            return _build(client, {"": environment}, {"Dockerfile": dockerfile}, image, detail)
+    with tempfile.TemporaryDirectory(prefix="ors-host-") as folder:
+        wheel_folder = Path(folder)
+        try:
+            with steps.step("collecting wheels for requirements.txt"):
+                wheels.collect(probe_python(client, base), directory / "requirements.txt", wheel_folder)
+            dockerfile = generated_dockerfile(base, requirements=True, collected=True)
+            folders = {"env": environment, "wheels": (wheel_folder, [])}
+            with steps.step(
+                f"building {image} with {len(list(wheel_folder.iterdir()))} wheels collected outside"
+            ) as detail:
+                return _build(client, folders, {"Dockerfile": dockerfile}, image, detail)
+        except (wheels.WheelsUnavailable, StepFailed) as exc:
+            problem = str(exc)
+            steps.say(f"requirements.txt can't be installed from wheels collected outside:\n{problem}")
+    try:
+        with steps.step(f"building {image}, with pip asking the package index inside the build") as detail:
+            dockerfile = generated_dockerfile(base, requirements=True)
+            _build(client, {"": environment}, {"Dockerfile": dockerfile}, image, detail)
+    except StepFailed as exc:
+        raise BuildError(f"{exc}\n\nNor could it be installed from wheels collected outside:\n{problem}") from exc
+
+
+def _build(
+    client: docker_client.APIClient,
+    folders: Mapping[str, tuple[Path, list[str]]],
+    files: Mapping[str, str],
+    image: str,
+    detail: Detail,
+) -> None:
+    try:
+        with open_context(folders, files) as context:
+            run_build(client, context, tag=image, detail=detail)
+    except OSError as exc:
+        raise BuildError(f"the folder could not be sent to the engine: {exc}") from exc
+
+
+def _check(image: str, steps: Steps) -> CheckReport:
+    try:
+        with steps.step(f"checking that {image} answers"):
+            report = anyio.run(check_image, image)
+    except StartupError as exc:
+        raise BuildError(f"{image} was built, but does not answer as it must: {exc}") from exc
+    for found in report.environments:
+        steps.say(f"  {found.name}: tools {', '.join(found.tools)}; splits {', '.join(found.splits)}")
+    return report
