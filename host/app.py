@@ -1,0 +1,67 @@
+"""The HTTP application: the routes, and the one place where an error becomes a response."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+from aiohttp import web
+
+from host.catalog import Catalog
+from host.errors import BodyTooLarge, HostError, NotFound
+from host.routes import Routes
+from host.sessions import Sessions
+
+log = structlog.get_logger()
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def make_app(catalog: Catalog, sessions: Sessions, *, max_body_bytes: int) -> web.Application:
+    """Return the application over objects that are open already; it owns none of them."""
+
+    @web.middleware
+    async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except HostError as exc:
+            return _response(exc)
+        except web.HTTPNotFound:
+            return _redirect(request, catalog) or _response(
+                NotFound(f"there is no {request.method} {request.path} here")
+            )
+        except web.HTTPRequestEntityTooLarge:
+            return _response(BodyTooLarge(f"the body is over the limit of {max_body_bytes} bytes"))
+        except web.HTTPException as exc:
+            return web.json_response(
+                {"detail": exc.reason, "reason": "http_error"}, status=exc.status, headers=_allow(exc)
+            )
+        except Exception as exc:
+            log.exception("request_failed", method=request.method, path=request.path)
+            return _response(HostError(f"internal error: {type(exc).__name__}"))
+
+    app = web.Application(middlewares=[errors], client_max_size=max_body_bytes)
+    app.add_routes(list(Routes(catalog, sessions).table()))
+    return app
+
+
+def _response(error: HostError) -> web.Response:
+    headers = {}
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(error.retry_after_s)
+    if error.starting:
+        headers["X-Backend-State"] = "starting"
+    return web.json_response({"detail": str(error), "reason": error.reason}, status=error.status, headers=headers)
+
+
+def _redirect(request: web.Request, catalog: Catalog) -> web.Response | None:
+    """Return the 308 to the default environment for a path whose first segment is no environment, else None."""
+    first_segment = request.path.lstrip("/").partition("/")[0]
+    if catalog.find(first_segment):
+        return None
+    location = f"/{catalog.default.name}{request.rel_url.raw_path_qs}"
+    return web.Response(status=308, headers={"Location": location})
+
+
+def _allow(exc: web.HTTPException) -> dict[str, str]:
+    return {"Allow": exc.headers["Allow"]} if "Allow" in exc.headers else {}

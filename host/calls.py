@@ -1,0 +1,119 @@
+"""Tool calls: each runs at most once, and its outcome waits for a client that lost its connection.
+
+A call's id is the ``task_id`` of the wire. Ids that the host makes have a form of their own, so that an id of ours which is not
+(or no longer) known is told from one that a client made up to trace a new call by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Literal
+
+from host.errors import TooManyCalls
+
+_OWN_PREFIX = "call_"
+_MAX_REMEMBERED_IDS = 10_000
+"""Ids kept for a session's life after their results are gone; an episode has tens of calls, rarely hundreds."""
+
+
+class UnknownCall(Exception):
+    """The id is of a call whose result is gone, or that never was."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a call ended: the text of its ``end`` event (JSON) or of its ``error`` event (words)."""
+
+    event: Literal["end", "error"]
+    text: str
+
+
+class ToolCall:
+    """One call; ``outcome`` is there once ``done`` is set."""
+
+    def __init__(self, call_id: str) -> None:
+        self.id = call_id
+        self.done = asyncio.Event()
+        self.outcome: Outcome | None = None
+
+    def finish(self, outcome: Outcome) -> None:
+        """Give the call its outcome; the first one holds."""
+        if self.outcome is None:
+            self.outcome = outcome
+            self.done.set()
+
+
+class Calls:
+    """All calls of one session."""
+
+    def __init__(self, *, max_in_flight: int, linger_s: float, max_kept_bytes: int) -> None:
+        self.started = 0
+        self.in_flight = 0
+        self._max_in_flight = max_in_flight
+        self._linger_s = linger_s
+        self._max_kept_bytes = max_kept_bytes
+        self._known: dict[str, ToolCall] = {}  # in flight, or with a result
+        self._kept: OrderedDict[str, tuple[int, asyncio.TimerHandle]] = OrderedDict()  # id → bytes of its result
+        self._kept_bytes = 0
+        self._forgotten: OrderedDict[str, None] = OrderedDict()
+
+    def find(self, call_id: str) -> ToolCall | None:
+        """Return the call of that id, or None if the id is a client's own that was never used.
+
+        Raises:
+            UnknownCall: there was such a call and its result is gone, or the id is one that only the host makes.
+        """
+        if call := self._known.get(call_id):
+            return call
+        if call_id in self._forgotten or call_id.startswith(_OWN_PREFIX):
+            raise UnknownCall(call_id)
+        return None
+
+    def start(self, call_id: str | None) -> ToolCall:
+        """Register a new call under its own id, or one that the host makes.
+
+        Raises:
+            TooManyCalls: as many are in flight as may be.
+        """
+        if self.in_flight >= self._max_in_flight:
+            raise TooManyCalls(f"{self.in_flight} calls are in flight in this session, and no more may be")
+        call = ToolCall(call_id or _OWN_PREFIX + secrets.token_hex(16))
+        self._known[call.id] = call
+        self.started += 1
+        self.in_flight += 1
+        return call
+
+    def finish(self, call: ToolCall, outcome: Outcome) -> None:
+        """End a call, and keep its outcome for a while."""
+        call.finish(outcome)
+        self.in_flight -= 1
+        size = len(outcome.text)
+        timer = asyncio.get_running_loop().call_later(self._linger_s, self._forget, call.id)
+        self._kept[call.id] = (size, timer)
+        self._kept_bytes += size
+        while self._kept_bytes > self._max_kept_bytes:
+            self._forget(next(iter(self._kept)))
+
+    def close(self, outcome: Outcome) -> None:
+        """End whatever is in flight, and forget everything."""
+        for call in self._known.values():
+            call.finish(outcome)
+        for _size, timer in self._kept.values():
+            timer.cancel()
+        self._known.clear()
+        self._kept.clear()
+
+    def _forget(self, call_id: str) -> None:
+        kept = self._kept.pop(call_id, None)
+        if kept is None:
+            return
+        size, timer = kept
+        timer.cancel()
+        self._kept_bytes -= size
+        del self._known[call_id]
+        self._forgotten[call_id] = None
+        if len(self._forgotten) > _MAX_REMEMBERED_IDS:
+            self._forgotten.popitem(last=False)

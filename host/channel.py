@@ -1,0 +1,307 @@
+"""The channel to one runtime: requests and answers over its unix socket, matched by id.
+
+The runtime dials and the host listens, so the other end is never an address that a container chose. What comes in is
+untrusted, so anything that is not exactly what was asked for ends the channel:
+
+1. One connection, ever, from the runtime's uid (``SO_PEERCRED``), whose first message is ``hello`` with the sandbox's token.
+2. After that only answers, each to a request that is open, each once.
+3. The channel has no task and no queue: bytes are decoded where they arrive, an answer wakes the one who waits for it.
+
+Words for an end: ``ChannelClosed`` (we closed it), ``ChannelBroken`` (the other side is gone), ``ProtocolViolation`` (it broke
+the rules). ``RuntimeFault`` is no end: the runtime answered with an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import os
+import socket
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from host.state import SOCKET_NAME, TOKEN_NAME
+from sandbox_runtime import frames, messages
+from sandbox_runtime.messages import Fault, Hello, Method, Request, Response
+
+_MAX_UNSENT_BYTES = 64 * 1024 * 1024
+"""What may wait in our buffers for a runtime that doesn't read: a few of the largest request bodies."""
+
+
+class ChannelClosed(Exception):
+    """This side closed the channel."""
+
+
+class ChannelBroken(Exception):
+    """The runtime's end is gone, without a word."""
+
+
+class ProtocolViolation(Exception):
+    """The runtime said what it may not; the channel was closed for it."""
+
+
+class RuntimeFault(Exception):
+    """The runtime answered with an error: ``fault`` says which, ``str()`` what it said."""
+
+    def __init__(self, fault: Fault, message: str) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+
+class RequestTimeout(Exception):
+    """No answer in time. ``ended``: the runtime has confirmed since that what the request started is over."""
+
+    def __init__(self, *, ended: bool) -> None:
+        super().__init__("no answer in time")
+        self.ended = ended
+
+
+class Channel:
+    """One sandbox's channel, listening from ``listen()`` until ``aclose()``."""
+
+    def __init__(self, directory: Path, *, token: str, runtime_uid: int, max_frame_bytes: int) -> None:
+        self.directory = directory
+        self.max_frame_bytes = max_frame_bytes
+        self._token = token
+        self._runtime_uid = runtime_uid
+        self._server: asyncio.Server | None = None
+        self._transport: asyncio.Transport | None = None
+        self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
+        self._pending: dict[int, asyncio.Future[Any] | None] = {}  # None: nobody waits any more
+        self._next_id = 1
+        self._end: Exception | None = None
+        self._ended = asyncio.Event()
+
+    @property
+    def shared_groups(self) -> tuple[int, ...]:
+        """Groups that the container's root needs to reach the socket: ours, where this process isn't root itself."""
+        return () if os.geteuid() == 0 else (os.getegid(),)
+
+    @property
+    def ended(self) -> bool:
+        """True once nothing more comes or goes."""
+        return self._end is not None
+
+    async def listen(self, *, owner: tuple[int, int] | None) -> None:
+        """Make the directory with the token and the socket in it, and listen.
+
+        ``owner`` is the (uid, gid) the runtime has on the host under user-namespace remapping, else None. A host that is not
+        root can't give files away: it shares them with the container's root through its own group instead.
+
+        Raises:
+            OSError: the directory or the socket can't be made.
+        """
+        shared = bool(self.shared_groups)
+        self.directory.mkdir(mode=0o700)
+        token = self.directory / TOKEN_NAME
+        token.touch(mode=0o600)
+        token.write_text(self._token)
+        path = self.directory / SOCKET_NAME
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.bind(str(path))
+            for name, mode in ((path, 0o660 if shared else 0o600), (token, 0o440 if shared else 0o400)):
+                os.chmod(name, mode)
+            if owner is not None:
+                for name in (path, token, self.directory):
+                    os.chown(name, *owner)
+            os.chmod(self.directory, 0o750 if shared else 0o700)
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_unix_server(lambda: _Connection(self), sock=sock, backlog=4)
+        except BaseException:
+            sock.close()
+            raise
+
+    async def wait_hello(self) -> Hello:
+        """Wait until the runtime has connected and proved itself.
+
+        Raises:
+            ChannelClosed, ChannelBroken, ProtocolViolation: the channel ended first.
+        """
+        return await asyncio.shield(self._hello)
+
+    async def wait_ended(self) -> Exception:
+        """Wait until the channel has ended; return why."""
+        await self._ended.wait()
+        assert self._end is not None
+        return self._end
+
+    async def request(
+        self, method: Method, params: Mapping[str, Any], *, timeout_s: float, cancel_grace_s: float = 0
+    ) -> Any:
+        """Ask the runtime; return its answer's ``result``, which the caller must validate.
+
+        A request that times out or whose task is cancelled is cancelled in the runtime as well. After a time-out the runtime
+        has ``cancel_grace_s`` to confirm that what it started is over.
+
+        Raises:
+            RuntimeFault: the runtime answered with an error.
+            RequestTimeout: no answer in ``timeout_s``.
+            ChannelClosed, ChannelBroken, ProtocolViolation: the channel ended.
+            frames.FrameTooLarge: the request itself is over the limit.
+        """
+        if self._end is not None:
+            raise self._end
+        request_id = self._next_id
+        self._next_id += 1
+        self._send(messages.request(request_id, method, params))
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._pending[request_id] = answer
+        try:
+            # wait() leaves the future alone when it times out or is cancelled: the answer may still be owed.
+            await asyncio.wait((answer,), timeout=timeout_s)
+            if answer.done():
+                return answer.result()
+            self._send_cancel(request_id)
+            await asyncio.wait((answer,), timeout=cancel_grace_s)
+            raise RequestTimeout(ended=answer.done() and self._end is None)
+        except asyncio.CancelledError:
+            if not answer.done():
+                self._send_cancel(request_id)
+            raise
+        finally:
+            if not answer.done():
+                answer.cancel()
+                if request_id in self._pending:
+                    self._pending[request_id] = None
+            elif not answer.cancelled():
+                answer.exception()  # seen: an answer in the grace period is nobody's
+
+    def peer_died(self) -> None:
+        """Take note that the container is dead, in case its end of the socket is slow to say so (or never connected)."""
+        self._finish(ChannelBroken("the container died"))
+
+    async def aclose(self) -> None:
+        """Stop listening and hang up; whoever waits gets ``ChannelClosed``."""
+        self._finish(ChannelClosed("the channel was closed"))
+        if self._server is not None:
+            self._server.close()
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        assert self._transport is not None, "a request before hello"
+        if self._end is not None:
+            raise self._end
+        self._transport.write(frames.encode_frame(message, max_bytes=self.max_frame_bytes))
+        if self._transport.get_write_buffer_size() > _MAX_UNSENT_BYTES:
+            violation = ProtocolViolation("the runtime does not read what it is sent")
+            self._finish(violation)
+            raise violation
+
+    def _send_cancel(self, request_id: int) -> None:
+        if self._end is None:
+            with contextlib.suppress(ProtocolViolation):  # recorded as the channel's end
+                self._send(messages.notification("cancel", {"id": request_id}))
+
+    def _finish(self, end: Exception) -> None:
+        if self._end is not None:
+            return
+        self._end = end
+        self._ended.set()
+        if not self._hello.done():
+            self._hello.set_exception(end)
+            self._hello.exception()  # nobody may be waiting
+        for answer in self._pending.values():
+            if answer is not None and not answer.done():
+                answer.set_exception(end)
+        self._pending.clear()
+        if self._transport is not None:
+            self._transport.abort()
+
+    # What the connections report
+
+    def _connected(self, transport: asyncio.Transport) -> bool:
+        if self._end is not None:
+            return False
+        uid = _peer_uid(transport)
+        if self._transport is not None or uid != self._runtime_uid:
+            what = "a second connection" if self._transport is not None else f"a connection from uid {uid}"
+            self._finish(ProtocolViolation(f"{what} to the runtime's socket"))
+            return False
+        self._transport = transport
+        return True
+
+    def _received(self, message: dict[str, Any]) -> None:
+        try:
+            parsed = messages.parse_message(message)
+        except messages.MessageError as exc:
+            raise ProtocolViolation(f"not a message: {str(exc)[:500]}") from exc
+        if not self._hello.done():
+            self._received_hello(parsed)
+        elif isinstance(parsed, Response):
+            self._received_answer(parsed)
+        else:
+            raise ProtocolViolation("a runtime may only answer")
+
+    def _received_hello(self, message: Request | Response) -> None:
+        if not isinstance(message, Request) or message.method != "hello" or message.id is None:
+            raise ProtocolViolation("the first message is not hello")
+        try:
+            hello = Hello.model_validate(message.params)
+        except ValidationError as exc:
+            raise ProtocolViolation(f"hello: {messages.describe(exc)[:500]}") from exc
+        if not hmac.compare_digest(hello.token.encode(errors="replace"), self._token.encode()):
+            raise ProtocolViolation("hello with a wrong token")
+        if hello.protocol != messages.PROTOCOL_VERSION:
+            raise ProtocolViolation(
+                f"the image's runtime speaks protocol {hello.protocol}, this host {messages.PROTOCOL_VERSION}: "
+                "build the image again"
+            )
+        self._send(messages.result(message.id, messages.Welcome(max_frame_bytes=self.max_frame_bytes).model_dump()))
+        self._hello.set_result(hello)
+
+    def _received_answer(self, response: Response) -> None:
+        if response.id not in self._pending:
+            raise ProtocolViolation("an answer to no open request")
+        answer = self._pending.pop(response.id)
+        if answer is None or answer.done():
+            return
+        if response.error is None:
+            answer.set_result(response.result)
+        else:
+            answer.set_exception(RuntimeFault(response.error.data.fault, response.error.message))
+
+    def _lost(self, transport: asyncio.Transport) -> None:
+        if transport is self._transport:
+            self._finish(ChannelBroken("the runtime is gone"))
+
+
+class _Connection(asyncio.Protocol):
+    """One accepted connection: decodes frames, leaves all judgement to the channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._decoder = frames.FrameDecoder(max_bytes=channel.max_frame_bytes)
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        if self._channel._connected(transport):
+            self._transport = transport
+        else:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None:
+            return
+        try:
+            for message in self._decoder.feed(data):
+                self._channel._received(message)
+        except frames.FrameError as exc:
+            self._channel._finish(ProtocolViolation(str(exc)))
+        except ProtocolViolation as exc:
+            self._channel._finish(exc)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self._channel._lost(self._transport)
+
+
+def _peer_uid(transport: asyncio.Transport) -> int:
+    sock = transport.get_extra_info("socket")
+    _pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return int(uid)

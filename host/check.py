@@ -1,0 +1,54 @@
+"""The proof that an image answers: it is started as the host would start it and asked what it has."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from host.catalog import Catalog, Environment
+from host.engine import Engine
+from host.sandbox import SandboxHost
+from host.settings import Settings
+from host.state import StateDir
+
+
+@dataclass(frozen=True)
+class EnvironmentReport:
+    """One environment found in an image."""
+
+    name: str
+    tools: tuple[str, ...]
+    splits: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What an image was found to serve."""
+
+    environments: tuple[EnvironmentReport, ...]
+
+
+async def check_image(tag: str) -> CheckReport:
+    """Start a container from the image, with the host's own limits, and return the environments in it.
+
+    Raises:
+        StartupError: the image doesn't answer as it must; the text has the end of the container's output (a traceback, if
+            the author's code raised).
+    """
+    settings = Settings(image=(tag,))
+    with (
+        tempfile.TemporaryDirectory(prefix="ors-", dir="/tmp") as directory,  # short, for the socket's path
+        closing(StateDir.open(Path(directory))) as state,
+    ):
+        async with Engine.open() as engine, Catalog.open(SandboxHost(engine, state, settings), [tag]) as catalog:
+            return CheckReport(tuple(_report(catalog.get(name)) for name in catalog.names))
+
+
+def _report(environment: Environment) -> EnvironmentReport:
+    return EnvironmentReport(
+        environment.name,
+        tuple(tool.name for tool in environment.tools.tools),
+        tuple(split.name for split in environment.splits),
+    )

@@ -1,0 +1,126 @@
+"""The command line. ``ors-host --image X`` is ``ors-host serve --image X``; flags of ``serve`` are made from ``Settings``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+from pydantic import ByteSize, ValidationError
+
+from host import __version__, logs
+from host.errors import StartupError
+from host.serve import serve
+from host.settings import ENV_PREFIX, Settings
+
+
+class _DefaultToServe(click.Group):
+    """A group whose command may be left out: whatever isn't a command's name begins the arguments of ``serve``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        names_command = args and (args[0] in self.commands or args[0] in ("--help", "-h", "--version"))
+        if not names_command and (args or f"{ENV_PREFIX}IMAGE" in os.environ):
+            args = ["serve", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_DefaultToServe, context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 120})
+@click.version_option(__version__, prog_name="ors-host")
+def main() -> None:
+    """Serve Open Reward Standard environments, one Docker container per session.
+
+    \b
+    ors-host build examples/bash_env -t bash-env:latest
+    ors-host --image bash-env:latest
+    """
+
+
+def _flag(name: str) -> str:
+    return "--" + name.removesuffix("_s").replace("_", "-") if name.endswith("_s") else "--" + name.replace("_", "-")
+
+
+def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for name, field in reversed(Settings.model_fields.items()):
+        default = field.get_default(call_default_factory=True)
+        shown = default.human_readable() if isinstance(default, ByteSize) else default
+        help_text = f"{field.description} [env: {ENV_PREFIX}{name.upper()}]"
+        if name != "image":
+            help_text = f"{help_text[:-1]}; default: {shown}]"
+        command = click.option(_flag(name), name, multiple=name == "image", metavar=_metavar(name), help=help_text)(
+            command
+        )
+    return command
+
+
+def _metavar(name: str) -> str:
+    if name.endswith("_s"):
+        return "SECONDS"
+    return {
+        "image": "TAG",
+        "state_dir": "DIR",
+        "host": "ADDRESS",
+        "log_format": "human|json",
+        "log_level": "LEVEL",
+    }.get(name, "SIZE" if Settings.model_fields[name].annotation is ByteSize else "N")
+
+
+@main.command("serve")
+@_settings_options
+def serve_command(**flags: Any) -> None:
+    """Serve the environments of one or more images until told to stop (SIGTERM or Ctrl-C)."""
+    settings = _settings({name: value for name, value in flags.items() if value not in (None, ())})
+    if not settings.image:
+        raise click.UsageError("nothing to serve: give at least one --image")
+    logs.configure(format=settings.log_format, level=settings.log_level)
+    try:
+        anyio.run(serve, settings)
+    except* StartupError as group:
+        sys.exit("\n".join(f"ors-host: {error}" for error in _leaves(group)))
+
+
+def _settings(given: dict[str, Any]) -> Settings:
+    try:
+        return Settings(**given)
+    except ValidationError as exc:
+        lines = []
+        for error in exc.errors(include_url=False, include_context=False):
+            name = str(error["loc"][0])
+            where = _flag(name) if name in given else f"{ENV_PREFIX}{name.upper()}"
+            lines.append(f"{where}: {error['msg']} (got {error['input']!r})")
+        raise click.UsageError("; ".join(lines)) from None
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    return [
+        leaf
+        for error in group.exceptions
+        for leaf in (_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    ]
+
+
+@main.command("build")
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.option("-t", "--tag", required=True, metavar="TAG", help="Name of the image, e.g. my-env:latest.")
+@click.option("--print-dockerfile", is_flag=True, help="Show the Dockerfile that would be used, and stop.")
+def build_command(directory: Path, tag: str, print_dockerfile: bool) -> None:
+    """Build an environment image from DIRECTORY and prove that it answers.
+
+    DIRECTORY holds a Dockerfile, or just env.py (with requirements.txt beside it if it needs packages).
+    """
+    from host.build import BuildError, build_environment, dockerfile_of
+
+    try:
+        if print_dockerfile:
+            click.echo(dockerfile_of(directory), nl=False)
+        else:
+            build_environment(directory, tag)
+    except BuildError as exc:
+        sys.exit(f"ors-host: {exc}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,328 @@
+"""The Docker engine: create, start, remove, list what is ours, tell of deaths.
+
+What the host knows about containers is in this file. docker-py blocks, so each call runs in a thread of a bounded number;
+removing what is gone already is a success (404, and 409 "removal in progress").
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from host import docker_client
+from host.errors import Failure, Reason, SandboxFailed
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+LABEL_SERVER = "ors-host.server"
+LABEL_SANDBOX = "ors-host.sandbox"
+LABEL_ROLE = "ors-host.role"
+LABEL_SESSION = "ors-host.session"
+LABEL_RUNTIME = "ors-host.runtime"
+"""On images: the version of the runtime in the base they were built from."""
+
+RUNTIME_DIR = "/run/ors"
+"""Where a sandbox's socket directory appears in its container."""
+
+_CAPABILITIES = ("SETUID", "SETGID", "KILL")
+"""What the runtime needs to become and to supervise the agent's user, and no more."""
+
+_THREADS = 16
+_LOG_LIMITS = {"max-size": "1m", "max-file": "2"}
+_OPEN_FILES = 4096
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image as it was when looked up; containers are made from ``id``, so a new build under the tag changes nothing."""
+
+    tag: str
+    id: str
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one container may use."""
+
+    memory_bytes: int
+    cpus: float
+    pids: int
+    tmp_bytes: int
+
+
+@dataclass(frozen=True)
+class ContainerSpec:
+    """All that a container of ours is made from."""
+
+    name: str
+    image: Image
+    socket_dir: Path
+    labels: Mapping[str, str]
+    environment: Mapping[str, str]
+    limits: Limits
+    extra_groups: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ContainerRef:
+    """A container that exists, running or not."""
+
+    id: str
+    name: str
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a container ended; ``log`` is the end of its output."""
+
+    exit_code: int
+    out_of_memory: bool
+    log: str = field(repr=False)
+
+
+class EngineError(Exception):
+    """The engine refused, or didn't answer."""
+
+
+class ImageMissing(EngineError):
+    """The engine has no such image."""
+
+
+class Engine:
+    """One Docker engine. Opened with ``async with Engine.open()``."""
+
+    def __init__(self, client: docker_client.APIClient, info: Mapping[str, Any]) -> None:
+        self._client = client
+        self._info = info
+        self._threads = anyio.CapacityLimiter(_THREADS)
+        self._watched: dict[str, _Watched] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls) -> AsyncIterator[Self]:
+        """Connect (``DOCKER_HOST``, else the default socket) and watch for deaths until the block is left.
+
+        Raises:
+            docker_client.EngineUnavailable: no engine answers.
+        """
+        client = await anyio.to_thread.run_sync(lambda: docker_client.connect(max_pool_size=_THREADS + 1))
+        try:
+            info = await anyio.to_thread.run_sync(client.info)
+            engine = cls(client, info)
+            watcher = _DeathWatch(client, engine._died)
+            watcher.start()
+            try:
+                yield engine
+            finally:
+                watcher.stop()
+        finally:
+            client.close()
+
+    @property
+    def remapped_root(self) -> tuple[int, int] | None:
+        """The (uid, gid) on the host of a container's root under user-namespace remapping, else None."""
+        if not any("name=userns" in option for option in self._info.get("SecurityOptions") or ()):
+            return None
+        uid, _, gid = str(self._info["DockerRootDir"]).rpartition("/")[2].partition(".")
+        return int(uid), int(gid)
+
+    async def image(self, tag: str) -> Image:
+        """Look an image up.
+
+        Raises:
+            ImageMissing: there is none of that name.
+            EngineError: the engine failed.
+        """
+        try:
+            data = await self._call(self._client.inspect_image, tag)
+        except docker_client.NotFound as exc:
+            raise ImageMissing(f"no image {tag!r}") from exc
+        return Image(tag, data["Id"], data["Config"].get("Labels") or {})
+
+    async def create(self, spec: ContainerSpec) -> None:
+        """Create a container; from here on it carries its labels and ``remove(spec.name)`` removes it.
+
+        Raises:
+            SandboxFailed: the image is gone (``image_not_found``) or the engine refused (``start_failed``).
+        """
+        try:
+            await self._call(self._create, spec)
+        except docker_client.ImageNotFound as exc:
+            message = f"the engine has no image {spec.image.tag!r} ({spec.image.id[:19]}) any more"
+            raise SandboxFailed(Failure(Reason.IMAGE_NOT_FOUND, message)) from exc
+        except EngineError as exc:
+            raise SandboxFailed(Failure(Reason.START_FAILED, str(exc))) from exc
+
+    async def start(self, name: str, *, on_death: Callable[[], None]) -> None:
+        """Start a created container; ``on_death`` is called in the event loop when the engine tells of its death.
+
+        Raises:
+            SandboxFailed: the engine refused.
+        """
+        self._watched[name] = _Watched(asyncio.Event(), on_death)
+        try:
+            await self._call(self._client.start, name)
+        except (EngineError, docker_client.NotFound) as exc:
+            raise SandboxFailed(Failure(Reason.START_FAILED, str(exc))) from exc
+
+    async def death(self, name: str, *, wait_s: float) -> Death | None:
+        """Return how a container ended, waiting ``wait_s`` for it if it is only about to; None if it runs on.
+
+        A container that is gone altogether was removed from outside: exit code 137, no log.
+        """
+        if watched := self._watched.get(name):
+            with anyio.move_on_after(wait_s):
+                await watched.died.wait()
+        try:
+            state = (await self._call(self._client.inspect_container, name))["State"]
+            if state["Running"]:
+                return None
+            log = await self._call(self._log_tail, name)
+        except docker_client.NotFound:
+            return Death(137, False, "")
+        return Death(int(state["ExitCode"]), bool(state["OOMKilled"]), log)
+
+    async def log_tail(self, name: str) -> str:
+        """Return the end of a container's output; empty if there is no such container."""
+        try:
+            return await self._call(self._log_tail, name)
+        except docker_client.NotFound:
+            return ""
+
+    async def remove(self, name: str) -> None:
+        """Kill and remove a container; success if it is gone already or being removed.
+
+        Raises:
+            EngineError: the engine failed; the container may still be there.
+        """
+        self._watched.pop(name, None)
+        with contextlib.suppress(docker_client.NotFound):
+            await self._call(self._remove, name)
+
+    async def list_ours(self, server_id: str) -> list[ContainerRef]:
+        """Return all containers, running or not, that a host of this id made.
+
+        Raises:
+            EngineError: the engine failed.
+        """
+        found = await self._call(
+            lambda: self._client.containers(all=True, filters={"label": f"{LABEL_SERVER}={server_id}"})
+        )
+        return [ContainerRef(item["Id"], item["Names"][0].lstrip("/"), item["Labels"]) for item in found]
+
+    # In a thread
+
+    def _create(self, spec: ContainerSpec) -> None:
+        host_config = self._client.create_host_config(
+            network_mode="none",
+            cap_drop=["ALL"],
+            cap_add=list(_CAPABILITIES),
+            security_opt=["no-new-privileges:true"],
+            init=True,
+            restart_policy={"Name": "no"},
+            mem_limit=spec.limits.memory_bytes,
+            memswap_limit=spec.limits.memory_bytes,
+            nano_cpus=int(spec.limits.cpus * 1e9),
+            pids_limit=spec.limits.pids,
+            tmpfs={"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={spec.limits.tmp_bytes}"},
+            ulimits=[
+                docker_client.Ulimit(name="core", soft=0, hard=0),
+                docker_client.Ulimit(name="nofile", soft=_OPEN_FILES, hard=_OPEN_FILES),
+            ],
+            log_config=docker_client.LogConfig(type="json-file", config=_LOG_LIMITS),
+            mounts=[docker_client.Mount(RUNTIME_DIR, str(spec.socket_dir), type="bind", read_only=True)],
+            group_add=[str(gid) for gid in spec.extra_groups],
+        )
+        self._client.create_container(
+            spec.image.id,
+            name=spec.name,
+            hostname="sandbox",
+            labels=dict(spec.labels),
+            environment=dict(spec.environment),
+            host_config=host_config,
+            user="0:0",
+        )
+
+    def _remove(self, name: str) -> None:
+        try:
+            self._client.remove_container(name, force=True, v=True)
+        except docker_client.APIError as exc:
+            if exc.status_code != 409:
+                raise
+
+    def _log_tail(self, name: str) -> str:
+        output: bytes = self._client.logs(name, tail=40, stdout=True, stderr=True)
+        return output[-8192:].decode(errors="replace").strip()
+
+    async def _call(self, function: Callable[..., T], *args: Any) -> T:
+        """Run one blocking call in a thread; a cancelled caller waits for its end, so that nothing is made unseen."""
+        try:
+            return await anyio.to_thread.run_sync(function, *args, limiter=self._threads)
+        except docker_client.NotFound:
+            raise
+        except docker_client.ERRORS as exc:
+            raise EngineError(docker_client.explain(exc)) from exc
+
+    def _died(self, name: str) -> None:
+        if watched := self._watched.get(name):
+            watched.died.set()
+            watched.on_death()
+
+
+class _Watched(NamedTuple):
+    died: asyncio.Event
+    on_death: Callable[[], None]
+
+
+class _DeathWatch:
+    """The engine's event stream, read by a thread of its own; calls back in the event loop."""
+
+    _RETRY_S = 1.0
+    _FILTERS: ClassVar = {"type": ["container"], "event": ["die"], "label": [LABEL_SERVER]}
+
+    def __init__(self, client: docker_client.APIClient, died: Callable[[str], None]) -> None:
+        self._client = client
+        self._died = died
+        self._loop = asyncio.get_running_loop()
+        self._stopped = threading.Event()
+        self._stream: Any = None
+        self._thread = threading.Thread(target=self._run, name="engine-events", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._stream is not None:
+            with contextlib.suppress(Exception):  # it may have ended by itself just now
+                self._stream.close()
+        self._thread.join(timeout=2)
+
+    def _run(self) -> None:
+        since = int(time.time())
+        while not self._stopped.is_set():
+            try:
+                self._stream = self._client.events(since=since, decode=True, filters=self._FILTERS)
+                for event in self._stream:
+                    since = int(
+                        event["time"]
+                    )  # a stream opened again starts here: nothing that died meanwhile is missed
+                    self._loop.call_soon_threadsafe(self._died, event["Actor"]["Attributes"]["name"])
+            except Exception as exc:  # whatever broke the stream, the answer is to open it again
+                if not self._stopped.is_set():
+                    log.warning("engine_events_lost", error=str(exc))
+            self._stopped.wait(self._RETRY_S)

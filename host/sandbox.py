@@ -1,0 +1,235 @@
+"""One container and the channel to its runtime: opened together, used for one thing, removed together.
+
+A sandbox is never given back or used again. ``Sandbox.open`` holds no cancel scope or task group at its ``yield``, so that the
+task that opens one need not be the one that closes it.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+import anyio
+import structlog
+
+from host.channel import Channel, ChannelBroken, ChannelClosed, ProtocolViolation
+from host.engine import (
+    LABEL_ROLE,
+    LABEL_SANDBOX,
+    LABEL_SERVER,
+    LABEL_SESSION,
+    ContainerSpec,
+    Engine,
+    EngineError,
+    Image,
+    Limits,
+)
+from host.errors import Failure, InvalidRequest, Reason, SandboxFailed
+from host.settings import Settings
+from host.state import StateDir
+from sandbox_runtime.frames import FrameTooLarge
+from sandbox_runtime.messages import Hello, Method
+
+log = structlog.get_logger()
+
+HASH_SEED = "0"
+"""One for all: an environment that shuffles by ``hash()`` must do so alike in the catalog and in every session."""
+
+_DEATH_WAIT_S = 2.0
+_REMOVE_TIMEOUT_S = 90.0
+_MAX_LOG_CHARS = 4000
+
+
+class Role(StrEnum):
+    """What a container is for; a label on it."""
+
+    SESSION = "session"
+    CATALOG = "catalog"
+
+
+class SandboxHost:
+    """What all sandboxes of this host share, and the list of those that are alive."""
+
+    def __init__(self, engine: Engine, state: StateDir, settings: Settings) -> None:
+        self.engine = engine
+        self.state = state
+        self.settings = settings
+        self.starting = anyio.CapacityLimiter(settings.start_concurrency)
+        self.limits = Limits(settings.memory, settings.cpus, settings.pids, settings.tmp_size)
+        self._alive: set[str] = set()
+
+    def enlist(self, name: str) -> None:
+        """Keep ``sweep()`` off a container that is about to be created."""
+        self._alive.add(name)
+
+    async def dispose(self, name: str, directory: Path) -> None:
+        """Remove a sandbox's container and directory. What the engine refuses to remove now is left to ``sweep()``."""
+        try:
+            with anyio.fail_after(_REMOVE_TIMEOUT_S, shield=True):
+                await self.engine.remove(name)
+        except (EngineError, TimeoutError) as exc:
+            log.warning("container_not_removed", container=name, error=str(exc), next="tried again in the background")
+        finally:
+            self._alive.discard(name)
+            self.state.remove_dir(directory)
+
+    async def sweep(self) -> int:
+        """Remove every container and directory of this host that no living sandbox owns; return how many containers.
+
+        That is what an earlier process left behind, and what could not be removed when it should have been.
+
+        Raises:
+            EngineError: the engine failed.
+        """
+        removed = 0
+        for container in await self.engine.list_ours(self.state.server_id):
+            if container.name not in self._alive:
+                await self.engine.remove(container.id)
+                removed += 1
+        alive_ids = {name.rpartition("-")[2] for name in self._alive}
+        for directory in self.state.leftover_dirs():
+            if directory.name not in alive_ids:
+                self.state.remove_dir(directory)
+        return removed
+
+
+class Sandbox:
+    """An open sandbox: its runtime has said hello."""
+
+    def __init__(self, host: SandboxHost, name: str, channel: Channel, hello: Hello) -> None:
+        self.name = name
+        self.environments = tuple(hello.environments)
+        self._host = host
+        self._channel = channel
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, host: SandboxHost, image: Image, *, role: Role, session_id: str = "") -> AsyncIterator[Self]:
+        """Start a container from ``image`` and wait for its runtime; remove both when the block is left.
+
+        Raises:
+            SandboxFailed: it could not be started, or its runtime didn't say hello in time.
+        """
+        sandbox_id = host.state.new_sandbox_id()
+        name = f"ors-{host.state.server_id[:8]}-{sandbox_id}"
+        directory = host.state.sandbox_dir(sandbox_id)
+        remapped = host.engine.remapped_root
+        channel = Channel(
+            directory,
+            token=host.state.token(sandbox_id),
+            runtime_uid=remapped[0] if remapped else 0,
+            max_frame_bytes=host.settings.max_frame,
+        )
+        spec = ContainerSpec(
+            name=name,
+            image=image,
+            socket_dir=directory,
+            labels={
+                LABEL_SERVER: host.state.server_id,
+                LABEL_SANDBOX: sandbox_id,
+                LABEL_ROLE: role,
+                LABEL_SESSION: session_id,
+            },
+            environment={
+                "PYTHONHASHSEED": HASH_SEED,
+                "ORS_RUNTIME_RECONNECT_S": f"{host.settings.reconnect_window_s:g}",
+            },
+            limits=host.limits,
+            extra_groups=channel.shared_groups,
+        )
+        host.enlist(name)
+        try:
+            hello = await cls._start(host, spec, channel, owner=remapped)
+            yield cls(host, name, channel, hello)
+        finally:
+            await channel.aclose()
+            with anyio.CancelScope(shield=True):
+                await host.dispose(name, directory)
+
+    @classmethod
+    async def _start(
+        cls, host: SandboxHost, spec: ContainerSpec, channel: Channel, *, owner: tuple[int, int] | None
+    ) -> Hello:
+        try:
+            await channel.listen(owner=owner)
+        except OSError as exc:
+            message = f"the socket directory could not be made: {exc.strerror}"
+            raise SandboxFailed(Failure(Reason.START_FAILED, message)) from exc
+        timeout_s = host.settings.start_timeout_s
+        try:
+            async with host.starting:
+                with anyio.fail_after(timeout_s):
+                    await host.engine.create(spec)
+                    await host.engine.start(spec.name, on_death=channel.peer_died)
+            with anyio.fail_after(timeout_s):
+                return await channel.wait_hello()
+        except TimeoutError:
+            output = _quote(await host.engine.log_tail(spec.name))
+            message = f"the runtime in image {spec.image.tag!r} did not connect within {timeout_s:g} s{output}"
+            raise SandboxFailed(Failure(Reason.START_TIMEOUT, message)) from None
+        except ProtocolViolation as exc:
+            raise SandboxFailed(Failure(Reason.PROTOCOL_VIOLATION, str(exc))) from exc
+        except ChannelBroken:
+            failure = await cls._explain_death(host, spec.name)
+            if failure.reason is Reason.CONTAINER_DIED:
+                failure = Failure(Reason.START_FAILED, failure.message)
+            raise SandboxFailed(failure) from None
+
+    async def request(
+        self, method: Method, params: Mapping[str, Any], *, timeout_s: float, cancel_grace_s: float = 0
+    ) -> Any:
+        """Ask the runtime; see ``Channel.request``. The answer is untrusted: validate it.
+
+        Raises:
+            RuntimeFault, RequestTimeout: as the channel does.
+            SandboxFailed: the sandbox is dead, or died while this waited.
+            InvalidRequest: the request is larger than a message may be.
+        """
+        try:
+            return await self._channel.request(method, params, timeout_s=timeout_s, cancel_grace_s=cancel_grace_s)
+        except FrameTooLarge as exc:
+            raise InvalidRequest(str(exc)) from exc
+        except (ChannelBroken, ChannelClosed, ProtocolViolation):
+            raise SandboxFailed(await self.wait_failed()) from None
+
+    async def wait_failed(self) -> Failure:
+        """Wait until the sandbox is of no more use; return why."""
+        end = await self._channel.wait_ended()
+        if isinstance(end, ProtocolViolation):
+            return Failure(Reason.PROTOCOL_VIOLATION, str(end))
+        return await self._explain_death(self._host, self.name)
+
+    @property
+    def failed(self) -> bool:
+        """True once nothing more can be asked of it."""
+        return self._channel.ended
+
+    @staticmethod
+    async def _explain_death(host: SandboxHost, name: str) -> Failure:
+        try:
+            death = await host.engine.death(name, wait_s=_DEATH_WAIT_S)
+        except EngineError as exc:
+            return Failure(Reason.CONTAINER_DIED, f"the container's end can't be looked up: {exc}")
+        if death is None:
+            return Failure(Reason.CONTAINER_DIED, "the runtime hung up while its container went on")
+        if death.out_of_memory:
+            memory = host.settings.memory.human_readable()
+            return Failure(Reason.OUT_OF_MEMORY, f"the container used more than its {memory} of memory")
+        message = f"the container ended with exit code {death.exit_code}{_signal(death.exit_code)}"
+        return Failure(Reason.CONTAINER_DIED, message + _quote(death.log))
+
+
+def _signal(exit_code: int) -> str:
+    """Name the signal behind an exit code over 128, as shells and container engines encode it."""
+    try:
+        return f" ({signal.Signals(exit_code - 128).name})"
+    except ValueError:
+        return ""
+
+
+def _quote(output: str) -> str:
+    return f"; the end of its output:\n{output[-_MAX_LOG_CHARS:]}" if output else ""

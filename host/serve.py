@@ -1,0 +1,135 @@
+"""The life of the server: open in order, serve, close in reverse. Every lifetime is a block in this file."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+
+import anyio
+import structlog
+from aiohttp import web
+from anyio.abc import TaskGroup
+
+from host.app import make_app
+from host.capacity import Capacity
+from host.catalog import Catalog
+from host.engine import Engine, EngineError
+from host.errors import Failure, Reason, StartupError
+from host.sandbox import SandboxHost
+from host.sessions import Sessions
+from host.settings import Settings
+from host.state import StateDir
+
+log = structlog.get_logger()
+
+_SWEEP_S = 30.0
+_HANDLERS_END_S = 5.0
+"""For responses to be written out once their sessions have ended."""
+
+_SHUTDOWN = Failure(Reason.HOST_SHUTDOWN, "the server is shutting down")
+
+
+async def serve(settings: Settings, *, stop: anyio.Event | None = None) -> None:
+    """Serve until ``stop`` is set or the process is told to (SIGTERM, SIGINT); a second signal cuts the ending short.
+
+    Raises:
+        StartupError: it can't start; the sentence says why and what to do.
+    """
+    stop = stop or anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_stop_on_signal, stop, tasks.cancel_scope)
+        await _serve(settings, stop)
+        tasks.cancel_scope.cancel()
+
+
+async def _serve(settings: Settings, stop: anyio.Event) -> None:
+    with closing(StateDir.open(settings.state_dir)) as state, closing(_bind(settings)) as sock:
+        async with Engine.open() as engine:
+            host = SandboxHost(engine, state, settings)
+            await _clear_leftovers(host)
+            log.info("starting_catalog", images=settings.image)
+            async with Catalog.open(host, settings.image) as catalog, anyio.create_task_group() as tasks:
+                tasks.start_soon(_sweep, host)
+                await _run(settings, host, catalog, tasks, sock, stop)
+                tasks.cancel_scope.cancel()
+    log.info("stopped")
+
+
+async def _run(
+    settings: Settings, host: SandboxHost, catalog: Catalog, tasks: TaskGroup, sock: socket.socket, stop: anyio.Event
+) -> None:
+    capacity = Capacity(settings.max_sessions, queue_size=settings.queue_size, queue_timeout_s=settings.queue_timeout_s)
+    sessions = Sessions(host=host, capacity=capacity, tasks=tasks, clock=time.monotonic)
+    app = make_app(catalog, sessions, max_body_bytes=settings.max_body)
+    async with _listening(app, sock):
+        address, port = sock.getsockname()[:2]
+        log.info("serving", url=f"http://{address}:{port}", environments=catalog.names, server=host.state.server_id)
+        await stop.wait()
+        log.info("stopping", sessions=len(sessions), grace_s=settings.shutdown_grace_s)
+        with anyio.move_on_after(settings.shutdown_grace_s) as grace:
+            await sessions.close_all(_SHUTDOWN)
+        if grace.cancelled_caught:
+            log.warning("shutdown_grace_over", sessions=len(sessions))
+
+
+@asynccontextmanager
+async def _listening(app: web.Application, sock: socket.socket) -> AsyncIterator[None]:
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_HANDLERS_END_S)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, sock).start()
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):
+            await runner.cleanup()
+
+
+def _bind(settings: Settings) -> socket.socket:
+    """Take the port first: it is the cheapest thing that can be wrong."""
+    try:
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _name, address = found[0]
+        sock = socket.socket(family, kind, protocol)
+    except OSError as exc:
+        raise StartupError(f"can't listen on {settings.host!r}: {exc.strerror}") from exc
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.setblocking(False)
+    except OSError as exc:
+        sock.close()
+        raise StartupError(
+            f"can't listen on {settings.host}:{settings.port}: {exc.strerror}; choose another with --port"
+        ) from exc
+    return sock
+
+
+async def _clear_leftovers(host: SandboxHost) -> None:
+    try:
+        removed = await host.sweep()
+    except EngineError as exc:
+        raise StartupError(f"the Docker engine doesn't answer: {exc}") from exc
+    if removed:
+        log.warning("leftovers_removed", containers=removed)
+
+
+async def _sweep(host: SandboxHost) -> None:
+    while True:
+        await anyio.sleep(_SWEEP_S)
+        try:
+            if removed := await host.sweep():
+                log.warning("leftovers_removed", containers=removed)
+        except EngineError as exc:
+            log.warning("engine_unavailable", error=str(exc))
+
+
+async def _stop_on_signal(stop: anyio.Event, everything: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            if stop.is_set():
+                log.warning("stopping_at_once", signal=number.name)
+                everything.cancel()
+            stop.set()

@@ -1,0 +1,361 @@
+"""One episode: its sandbox, its calls, its end.
+
+``Session.run`` is the whole life, in one task: leaving it leaves nothing behind. Whoever wants the session to end calls
+``close`` with the reason, which cancels what the session lives by; the teardown and the removal that follow are shielded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint_if_cancelled
+from pydantic import TypeAdapter, ValidationError
+
+from host.calls import Calls, Outcome, ToolCall
+from host.capacity import Capacity
+from host.channel import RequestTimeout, RuntimeFault
+from host.engine import Image
+from host.errors import (
+    EnvironmentFailed,
+    Failure,
+    HostError,
+    InvalidRequest,
+    NotFound,
+    Reason,
+    SandboxFailed,
+    SessionEnded,
+    StillStarting,
+)
+from host.lifecycle import Clock, Event, State, expiry, move
+from host.sandbox import Role, Sandbox, SandboxHost
+from sandbox_runtime.messages import Blocks, Fault, ListToolsOutput, Method, RunToolOutput, describe
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+_BLOCKS: TypeAdapter[Blocks] = TypeAdapter(Blocks)
+_TOOLS = TypeAdapter(ListToolsOutput)
+_TOOL_RESULT = TypeAdapter(RunToolOutput)
+
+
+@dataclass(frozen=True)
+class SessionSpec:
+    """What a session is made from."""
+
+    sid: str
+    environment: str
+    image: Image
+    task_spec: Mapping[str, Any] = field(repr=False)
+    secrets: Mapping[str, str] = field(repr=False)
+    toolset_name: str | None = None
+
+
+class Session:
+    """One session. Made, then run in a task of its own; asked by the routes meanwhile."""
+
+    def __init__(self, spec: SessionSpec, *, host: SandboxHost, capacity: Capacity, clock: Callable[[], float]) -> None:
+        self.sid = spec.sid
+        self.environment = spec.environment
+        self.failure: Failure | None = None
+        self._spec: SessionSpec | None = spec  # holds secrets: let go of once the environment has them
+        self._host = host
+        self._settings = host.settings
+        self._capacity = capacity
+        self._clock = clock
+        self._state = State.STARTING
+        self._error: HostError | None = None
+        self._sandbox: Sandbox | None = None
+        self._calls = Calls(
+            max_in_flight=self._settings.max_calls,
+            linger_s=self._settings.result_linger_s,
+            max_kept_bytes=self._settings.max_kept_results,
+        )
+        self._tasks: TaskGroup | None = None
+        self._alive = anyio.CancelScope()
+        self._created = anyio.Event()
+        self._settled = anyio.Event()  # set-up is over, one way or the other
+        self._closed = anyio.Event()
+        self._created_at = self._last_request_ended_at = clock()
+        self._requests_in_flight = 0
+
+    @property
+    def state(self) -> State:
+        """Where it is in its life."""
+        return self._state
+
+    # --- Its life ---------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Live, from the wait for a place to the removal of the container. Never raises, unless cancelled."""
+        structlog.contextvars.bind_contextvars(session=self.sid, environment=self.environment)
+        try:
+            async with AsyncExitStack() as stack:
+                with self._alive:
+                    await self._live(stack)
+                await self._tear_down()
+        except HostError as exc:
+            self._error = exc
+        except Exception as exc:
+            log.exception("session_crashed")
+            self._error = HostError(f"internal error: {type(exc).__name__}")
+        finally:
+            self._end()
+
+    async def _live(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._capacity.place())
+        assert self._spec is not None
+        sandbox = await stack.enter_async_context(
+            Sandbox.open(self._host, self._spec.image, role=Role.SESSION, session_id=self.sid)
+        )
+        await self._construct(sandbox, self._spec)
+        await checkpoint_if_cancelled()  # a close while the answer was on its way
+        self._spec = None
+        self._sandbox = sandbox
+        self._state = move(self._state, Event.CONSTRUCTED)
+        self._created.set()
+        log.info("session_created", container=sandbox.name, seconds=round(self._clock() - self._created_at, 3))
+        async with anyio.create_task_group() as self._tasks:
+            self._tasks.start_soon(self._set_up, sandbox)
+            self._tasks.start_soon(self._expire)
+            self.close(await sandbox.wait_failed())
+
+    async def _construct(self, sandbox: Sandbox, spec: SessionSpec) -> None:
+        timeout_s = self._settings.create_timeout_s
+        params = {
+            "env": spec.environment,
+            "task_spec": spec.task_spec,
+            "secrets": spec.secrets,
+            "toolset_name": spec.toolset_name,
+        }
+        try:
+            await sandbox.request(Method.CREATE, params, timeout_s=timeout_s)
+        except RuntimeFault as exc:
+            if exc.fault is Fault.INVALID_TOOLSET:
+                raise InvalidRequest(str(exc)) from exc
+            raise SandboxFailed(Failure(Reason.SETUP_FAILED, str(exc))) from exc
+        except RequestTimeout as exc:
+            message = f"the environment's constructor took longer than {timeout_s:g} s"
+            raise SandboxFailed(Failure(Reason.SETUP_TIMEOUT, message)) from exc
+
+    async def _set_up(self, sandbox: Sandbox) -> None:
+        timeout_s = self._settings.setup_timeout_s
+        try:
+            await sandbox.request(Method.SETUP, {}, timeout_s=timeout_s, cancel_grace_s=self._settings.cancel_grace_s)
+        except RuntimeFault as exc:
+            self.close(Failure(Reason.SETUP_FAILED, str(exc)))
+        except RequestTimeout:
+            self.close(Failure(Reason.SETUP_TIMEOUT, f"setup() took longer than {timeout_s:g} s"))
+        except SandboxFailed as exc:
+            self.close(exc.failure)
+        else:
+            if self._state is State.SETTING_UP:  # not closed while the answer was on its way
+                self._state = move(self._state, Event.SET_UP)
+                self._settled.set()
+
+    async def _expire(self) -> None:
+        while True:
+            in_flight = self._requests_in_flight + self._calls.in_flight
+            clock = Clock(self._created_at, self._last_request_ended_at, in_flight)
+            verdict = expiry(
+                clock,
+                now := self._clock(),
+                idle_timeout_s=self._settings.idle_timeout_s,
+                max_age_s=self._settings.max_age_s,
+            )
+            if isinstance(verdict, Failure):
+                self.close(verdict)
+                return
+            await anyio.sleep(verdict - now)
+
+    async def _tear_down(self) -> None:
+        sandbox = self._sandbox
+        if sandbox is None or sandbox.failed:
+            return
+        try:
+            with anyio.CancelScope(shield=True):
+                await sandbox.request(Method.TEARDOWN, {}, timeout_s=self._settings.teardown_timeout_s)
+        except (RuntimeFault, RequestTimeout, SandboxFailed) as exc:
+            log.warning("teardown_failed", error=type(exc).__name__)
+
+    def _end(self) -> None:
+        if self.failure is None and self._error is None:
+            self.failure = Failure(Reason.HOST_SHUTDOWN, "the server is shutting down")
+        self._state = move(move(self._state, Event.CLOSE), Event.REMOVED)
+        self._spec = None
+        self._calls.close(Outcome("error", str(self.failure or self._error)))
+        for event in (self._created, self._settled, self._closed):
+            event.set()
+        log.info(
+            "session_ended",
+            reason=self.failure.reason if self.failure else getattr(self._error, "reason", "internal"),
+            calls=self._calls.started,
+            seconds=round(self._clock() - self._created_at, 3),
+        )
+
+    # --- Ending it --------------------------------------------------------------------------------------------------
+
+    def close(self, failure: Failure) -> None:
+        """Let the session end for this reason; the first reason given holds. Does not wait."""
+        if self.failure is None:
+            self.failure = failure
+        self._state = move(self._state, Event.CLOSE)
+        self._settled.set()
+        self._alive.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until nothing of the session is left."""
+        await self._closed.wait()
+
+    # --- Asking it --------------------------------------------------------------------------------------------------
+
+    async def wait_created(self) -> None:
+        """Wait until the environment is constructed.
+
+        Raises:
+            HostError: it could not be; nothing of the session is left.
+        """
+        await self._created.wait()
+        if self._state is State.CLOSED:
+            if self.failure is not None:
+                raise SessionEnded(self.failure)
+            assert self._error is not None
+            raise self._error
+
+    @asynccontextmanager
+    async def request(self) -> AsyncIterator[None]:
+        """Count as a request for the length of the block: the session is not idle."""
+        self._requests_in_flight += 1
+        try:
+            yield
+        finally:
+            self._requests_in_flight -= 1
+            self._touch()
+
+    async def prompt(self) -> Blocks:
+        """Return the task's prompt, waiting for set-up if need be. Asks the environment exactly once.
+
+        Raises:
+            StillStarting: set-up is not done yet.
+            SessionEnded: the session ended, before or meanwhile.
+            EnvironmentFailed: the environment raised, or returned no blocks.
+        """
+        with anyio.move_on_after(self._settings.prompt_wait_s):
+            await self._settled.wait()
+        if self._state in (State.STARTING, State.SETTING_UP):
+            raise StillStarting
+        return await self._ask(Method.PROMPT, _BLOCKS)
+
+    async def task_tools(self) -> ListToolsOutput:
+        """Return the tools of this task, shared ones first. Does not wait for set-up.
+
+        Raises:
+            SessionEnded, EnvironmentFailed: as ``prompt``.
+        """
+        await self._created.wait()
+        return await self._ask(Method.TASK_TOOLS, _TOOLS)
+
+    async def _ask(self, method: Method, answer: TypeAdapter[T]) -> T:
+        if self._sandbox is None or self._state not in (State.SETTING_UP, State.READY):
+            raise self._ended()
+        timeout_s = self._settings.call_timeout_s
+        try:
+            value = await self._sandbox.request(
+                method, {}, timeout_s=timeout_s, cancel_grace_s=self._settings.cancel_grace_s
+            )
+            return answer.validate_python(value)
+        except RuntimeFault as exc:
+            if exc.fault is Fault.NOT_SUPPORTED:
+                raise NotFound(str(exc)) from exc
+            raise EnvironmentFailed(str(exc)) from exc
+        except RequestTimeout as exc:
+            self._close_unless_ended(exc, f"{method} took longer than {timeout_s:g} s")
+            raise EnvironmentFailed(f"{Reason.CALL_TIMEOUT}: {method} took longer than {timeout_s:g} s") from exc
+        except ValidationError as exc:
+            self._close_for_answer(method, exc)
+            raise self._ended() from exc
+        except SandboxFailed as exc:
+            self.close(exc.failure)
+            raise self._ended() from exc
+
+    # --- Its calls --------------------------------------------------------------------------------------------------
+
+    def call(self, name: str, tool_input: Mapping[str, Any], call_id: str | None) -> ToolCall:
+        """Return the call of that id, or start one; it runs on whether or not anybody waits for it.
+
+        Raises:
+            UnknownCall: the id belongs to a call whose result is gone.
+            TooManyCalls: the session has as many in flight as it may.
+            StillStarting: the session is not created yet; nothing was run.
+            SessionEnded: the session ended.
+        """
+        if self._state is State.STARTING:
+            raise StillStarting
+        if self._tasks is None or self._state not in (State.SETTING_UP, State.READY):
+            raise self._ended()
+        if call_id is not None and (known := self._calls.find(call_id)):
+            return known
+        call = self._calls.start(call_id)
+        self._tasks.start_soon(self._run_call, call, name, tool_input)
+        return call
+
+    async def _run_call(self, call: ToolCall, name: str, tool_input: Mapping[str, Any]) -> None:
+        outcome: Outcome | None = None
+        try:
+            await self._settled.wait()
+            outcome = await self._call_outcome(name, tool_input)
+        finally:
+            if outcome is None:  # cancelled, because the session is closing
+                outcome = Outcome("error", str(self.failure or "the call was cancelled"))
+            self._calls.finish(call, outcome)
+            self._touch()
+
+    async def _call_outcome(self, name: str, tool_input: Mapping[str, Any]) -> Outcome:
+        assert self._sandbox is not None
+        timeout_s = self._settings.call_timeout_s
+        try:
+            value = await self._sandbox.request(
+                Method.CALL,
+                {"name": name, "input": tool_input},
+                timeout_s=timeout_s,
+                cancel_grace_s=self._settings.cancel_grace_s,
+            )
+            result = _TOOL_RESULT.validate_python(value)
+        except RuntimeFault as exc:
+            return Outcome("error", str(exc))
+        except InvalidRequest as exc:
+            return Outcome("error", str(exc))
+        except RequestTimeout as exc:
+            message = f"the call took longer than {timeout_s:g} s"
+            self._close_unless_ended(exc, message)
+            return Outcome("error", str(Failure(Reason.CALL_TIMEOUT, message)))
+        except ValidationError as exc:
+            return Outcome("error", str(self._close_for_answer(Method.CALL, exc)))
+        except SandboxFailed as exc:
+            return Outcome("error", str(exc.failure))
+        return Outcome("end", result.model_dump_json())
+
+    # --- Common -----------------------------------------------------------------------------------------------------
+
+    def _touch(self) -> None:
+        self._last_request_ended_at = self._clock()
+
+    def _ended(self) -> SessionEnded:
+        return SessionEnded(self.failure or Failure(Reason.DELETED, "the session ended"))
+
+    def _close_unless_ended(self, timeout: RequestTimeout, message: str) -> None:
+        """What goes on past its time is ended with its container, so that a time-out never leaves a process behind."""
+        if not timeout.ended:
+            self.close(Failure(Reason.CALL_TIMEOUT, f"{message} and did not end when told to"))
+
+    def _close_for_answer(self, method: Method, exc: ValidationError) -> Failure:
+        failure = Failure(
+            Reason.PROTOCOL_VIOLATION, f"the runtime's answer to {method} is not valid: {describe(exc)[:500]}"
+        )
+        self.close(failure)
+        return failure

@@ -1,0 +1,108 @@
+"""All sessions by id: creating, finding, ending them; and what is remembered of those that ended."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+from anyio.abc import TaskGroup
+
+from host.capacity import Capacity
+from host.errors import Failure, Reason, SessionEnded, SessionExists, ShuttingDown, UnknownSession
+from host.lifecycle import State
+from host.sandbox import SandboxHost
+from host.session import Session, SessionSpec
+
+_REMEMBER_S = 3600.0
+_MAX_REMEMBERED = 10_000
+"""Ended sessions that are still answered with 410 and the reason; a line of text each."""
+
+
+class Sessions:
+    """The registry. Each session runs in a task of ``tasks``, which the server owns."""
+
+    def __init__(self, *, host: SandboxHost, capacity: Capacity, tasks: TaskGroup, clock: Callable[[], float]) -> None:
+        self._host = host
+        self._capacity = capacity
+        self._tasks = tasks
+        self._clock = clock
+        self._live: dict[str, Session] = {}
+        self._ended: OrderedDict[str, tuple[Failure, float]] = OrderedDict()
+        self._closing = False
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(tuple(self._live.values()))
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    async def create(self, spec: SessionSpec) -> Session:
+        """Start a session and wait until its environment is constructed. The id is taken from the first moment.
+
+        Raises:
+            SessionExists: the id is in use.
+            HostError: the session could not be made; the id is free again.
+        """
+        if self._closing:
+            raise ShuttingDown
+        if spec.sid in self._live:
+            raise SessionExists
+        self._ended.pop(spec.sid, None)
+        session = Session(spec, host=self._host, capacity=self._capacity, clock=self._clock)
+        self._live[spec.sid] = session
+        self._tasks.start_soon(self._run, session)
+        async with session.request():
+            await session.wait_created()
+        return session
+
+    def check_free(self, sid: str) -> None:
+        """Raise ``SessionExists`` if the id is in use: before work is done for a creation that can't be."""
+        if sid in self._live:
+            raise SessionExists
+
+    def get(self, sid: str) -> Session:
+        """Return the session.
+
+        Raises:
+            SessionEnded: it was there and has ended, or is ending.
+            UnknownSession: it was never there, or not within memory.
+        """
+        if session := self._live.get(sid):
+            if session.state is State.CLOSING and session.failure is not None:
+                raise SessionEnded(session.failure)
+            return session
+        self._forget_old()
+        if ended := self._ended.get(sid):
+            raise SessionEnded(ended[0])
+        raise UnknownSession
+
+    async def delete(self, sid: str) -> None:
+        """End a session and wait until nothing is left of it; fine if there is none."""
+        if session := self._live.get(sid):
+            session.close(Failure(Reason.DELETED, "the session was deleted"))
+            await session.wait_closed()
+
+    async def close_all(self, failure: Failure) -> None:
+        """End all sessions for the same reason, take no more, and wait until nothing is left of any."""
+        self._closing = True
+        for session in self:
+            session.close(failure)
+        for session in self:
+            await session.wait_closed()
+
+    async def _run(self, session: Session) -> None:
+        try:
+            await session.run()
+        finally:
+            del self._live[session.sid]
+            if session.failure is not None:
+                self._ended[session.sid] = (session.failure, self._clock())
+                self._forget_old()
+
+    def _forget_old(self) -> None:
+        oldest_kept = self._clock() - _REMEMBER_S
+        while self._ended:
+            _failure, ended_at = next(iter(self._ended.values()))
+            if ended_at >= oldest_kept and len(self._ended) <= _MAX_REMEMBERED:
+                return
+            self._ended.popitem(last=False)

@@ -1,0 +1,93 @@
+"""Every limit, time and path of the host, with its unit and its reason.
+
+A setting is given by a flag of ``ors-host serve`` (``--max-sessions``), else by an environment variable
+(``ORS_HOST_MAX_SESSIONS``), else it has the default below. The command line is made from this model (``cli.py``).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import ByteSize, Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from sandbox_runtime.frames import DEFAULT_MAX_FRAME_BYTES
+
+ENV_PREFIX = "ORS_HOST_"
+
+Seconds = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(gt=0)]
+
+
+def default_state_dir() -> Path:
+    """Return where the host's identity and sockets live: short, because unix socket paths end at 107 bytes."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/ors-host")
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "ors-host"
+
+
+class Settings(BaseSettings):
+    """The settings of one host; frozen once read."""
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid")
+
+    # What is served, and where
+    image: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Environment image to serve; repeatable. The first image's first environment is the default."
+    )
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    state_dir: Path = Field(
+        default_factory=default_state_dir,
+        description="Directory for the host's identity and its sockets; one host each. Keep the path short.",
+    )
+
+    @field_validator("image", mode="before")
+    @classmethod
+    def _split_images(cls, value: object) -> object:
+        """In the environment variable, images are separated by commas or spaces."""
+        return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
+
+    # How many
+    max_sessions: Count = Field(64, description="Most sessions at once, those being created included.")
+    queue_size: int = Field(256, ge=0, description="Creations that may wait for a free place; more are refused.")
+    queue_timeout_s: Seconds = Field(60, description="Longest wait for a free place, in seconds; then 503.")
+    start_concurrency: Count = Field(8, description="Containers started at the same time.")
+    max_calls: Count = Field(64, description="Tool calls in flight in one session.")
+
+    # What one container may use
+    memory: ByteSize = Field(ByteSize(2 * 1024**3), description="Memory of one container (no swap), e.g. 2GiB.")
+    cpus: Annotated[float, Field(gt=0)] = Field(1.0, description="CPUs of one container.")
+    pids: Count = Field(256, description="Processes and threads in one container.")
+    tmp_size: ByteSize = Field(ByteSize(256 * 1024**2), description="Size of /tmp in a container (in memory).")
+
+    # How long
+    start_timeout_s: Seconds = Field(60, description="From creating a container to its runtime's hello, in seconds.")
+    create_timeout_s: Seconds = Field(120, description="The environment's constructor, in seconds.")
+    setup_timeout_s: Seconds = Field(600, description="The environment's setup(), in seconds.")
+    call_timeout_s: Seconds = Field(3600, description="One tool call, in seconds.")
+    cancel_grace_s: Seconds = Field(5, description="For a timed-out request to end; then its container is removed.")
+    prompt_wait_s: Seconds = Field(240, description="How long GET /prompt waits for setup(); then 503 'starting'.")
+    discovery_timeout_s: Seconds = Field(120, description="One question about tools, splits or tasks, in seconds.")
+    teardown_timeout_s: Seconds = Field(10, description="The environment's teardown(), in seconds.")
+    idle_timeout_s: Seconds = Field(
+        900, description="A session without a request for this long ends (ORS: 15 minutes)."
+    )
+    max_age_s: Seconds = Field(86400, description="The longest life of a session, in seconds.")
+    reconnect_window_s: Seconds = Field(300, description="How long a runtime waits for a host that went away.")
+    result_linger_s: Seconds = Field(60, description="How long a call's result is kept for a client that reconnects.")
+    shutdown_grace_s: Seconds = Field(30, description="For sessions to end in order when the host is told to stop.")
+
+    # How large
+    max_body: ByteSize = Field(ByteSize(16 * 1024**2), description="Largest body of a request.")
+    max_frame: ByteSize = Field(
+        ByteSize(DEFAULT_MAX_FRAME_BYTES), description="Largest message to or from a container; bounds a tool's result."
+    )
+    max_kept_results: ByteSize = Field(
+        ByteSize(128 * 1024**2), description="Results kept for reconnection in one session; the oldest go first."
+    )
+
+    log_format: Literal["human", "json"] = Field("human", description="How log lines look.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged.")
