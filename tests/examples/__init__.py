@@ -1,0 +1,1 @@
+"""The example environments, in this process and without containers."""
