@@ -20,6 +20,11 @@ class CallScope:
         self._enders: set[Callable[[], None]] = set()
         self._cancelled = False
 
+    @property
+    def cancelled(self) -> bool:
+        """True from the first ``cancel`` on."""
+        return self._cancelled
+
     def cancel(self) -> None:
         """End everything started in this scope, now and from now on."""
         with self._lock:

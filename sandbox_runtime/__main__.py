@@ -1,0 +1,100 @@
+"""``python -m sandbox_runtime module:Class …``: the process in the container."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, NoReturn
+
+from . import __version__, messages
+from .adapter import Adapter
+from .faults import log_exception
+from .hardening import harden, unbuffer_output
+from .loader import LoadError, load
+from .worker import ProtocolViolation, Worker
+
+ENVIRONMENT_DIRECTORY = "/opt/env"
+SOCKET_DIRECTORY = os.environ.get("ORS_RUNTIME_SOCKET_DIR", "/run/ors")
+RECONNECT_S = os.environ.get("ORS_RUNTIME_RECONNECT_S", "300")
+
+EXIT_HOST_GONE = 0
+EXIT_PROTOCOL = 76  # sysexits' EX_PROTOCOL
+EXIT_CONFIG = 78  # and EX_CONFIG: the environment can't be loaded
+
+
+def main(specs: list[str]) -> int:
+    """Load the environments, then serve them; return the exit code."""
+    if os.path.isdir(ENVIRONMENT_DIRECTORY):
+        sys.path.insert(0, ENVIRONMENT_DIRECTORY)
+    try:
+        reconnect_s = float(RECONNECT_S)
+        environments = load(specs)
+    except (LoadError, ValueError) as exc:
+        print(f"sandbox_runtime: {exc}", file=sys.stderr)
+        return EXIT_CONFIG
+
+    def hello(token: str) -> messages.Hello:
+        return messages.Hello(
+            protocol=messages.PROTOCOL_VERSION,
+            token=token,
+            runtime_version=__version__,
+            environments=[env.__name__ for env in environments],
+        )
+
+    async def serve() -> None:
+        await Worker(Adapter(environments), hello, directory=Path(SOCKET_DIRECTORY), reconnect_s=reconnect_s).run()
+
+    try:
+        _run(serve)
+    except ProtocolViolation as exc:
+        print(f"sandbox_runtime: the host broke the protocol: {exc}", file=sys.stderr)
+        return EXIT_PROTOCOL
+    return EXIT_HOST_GONE
+
+
+def _run(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run ``serve`` to its end, whatever the author's code does to the loop.
+
+    ``SystemExit`` from a task of the author's own breaks out of the loop, and so does ``loop.stop()``; neither may end an
+    episode.
+    """
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    task = loop.create_task(serve())
+    while not task.done():
+        try:
+            loop.run_until_complete(task)
+        except BaseException as exc:
+            if not task.done():
+                log_exception(exc)
+    task.result()
+
+
+def _exit_now(signal_number: int, _frame: object) -> NoReturn:
+    _leave(128 + signal_number)
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process although the author's code may have left threads that never do."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    harden()
+    unbuffer_output()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _exit_now)
+    code = 1
+    try:
+        code = main(sys.argv[1:])
+    except BaseException as exc:
+        log_exception(exc)
+    _leave(code)
