@@ -180,7 +180,7 @@ def _check(image: str, steps: Steps) -> CheckReport:
         with steps.step(f"checking that {image} answers"):
             report = anyio.run(check_image, image)
     except StartupError as exc:
-        raise BuildError(f"{image} was built, but does not answer as it must: {exc}") from exc
+        raise BuildError(f"built, but {exc}") from exc
     for found in report.environments:
         steps.say(f"  {found.name}: tools {', '.join(found.tools)}; splits {', '.join(found.splits)}")
     return report

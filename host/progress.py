@@ -14,6 +14,9 @@ Detail = Callable[[str], None]
 """Tells what a step is doing just now, in one line."""
 
 
+_DETAIL_CHARS = 100
+
+
 class Steps:
     """Where a command says what it does; standard error by default, so that output stays output."""
 
@@ -40,7 +43,7 @@ class Steps:
     def _live(self, title: str) -> Iterator[Detail]:
         if not self._console.is_terminal:
             self.say(f"{title} …")
-            yield lambda text: self.say(f"  {text}")
+            yield lambda text: self.say(f"  {_short(text)}")
             return
         columns = (
             SpinnerColumn(),
@@ -50,4 +53,9 @@ class Steps:
         )
         with Progress(*columns, console=self._console, transient=True) as progress:
             task = progress.add_task(escape(title), total=None, detail="")
-            yield lambda text: progress.update(task, detail=escape(text[:100]))
+            yield lambda text: progress.update(task, detail=escape(_short(text)))
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _DETAIL_CHARS else line[: _DETAIL_CHARS - 1] + "…"

@@ -50,6 +50,11 @@ running() {
     pid=$(cat "$1" 2>/dev/null) && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$2" ]
 }
 
+# What the log ends with, in one line.
+last_words() {
+    { tail -n 20 "$LOG" | grep -iE 'fail|error|unable|invalid' || tail -n 1 "$LOG"; } 2>/dev/null | tail -n 1
+}
+
 install_engine() {
     say "installing docker.io with apt-get"
     export DEBIAN_FRONTEND=noninteractive
@@ -59,7 +64,7 @@ install_engine() {
         say "updating the package lists"
         apt-get update -q </dev/null >>"$LOG" 2>&1
         apt-get install -y -q --no-install-recommends "${packages[@]}" </dev/null >>"$LOG" 2>&1
-    } || die "docker.io could not be installed, see $LOG: $(tail -n 1 "$LOG")"
+    } || die "docker.io could not be installed, see $LOG: $(last_words)"
 }
 
 start_engine() {
@@ -83,8 +88,9 @@ start_engine() {
             if [ "$fd" -gt 2 ] && [ "$fd" -ne 255 ]; then eval "exec $fd>&-"; fi
         done
         cd /
-        exec setsid --fork "${DOCKERD[@]}" </dev/null >>"$LOG" 2>&1
-    )
+        exec setsid "${DOCKERD[@]}" </dev/null >>"$LOG" 2>&1
+    ) &
+    dockerd_pid=$!
 }
 
 if [ -n "${DOCKER_HOST:-}" ]; then
@@ -110,10 +116,13 @@ exec {lock}>"$RUN_DIR/ors-host-engine.lock" # two `make` at once: the second fin
 flock "$lock"
 command -v "${DOCKERD[0]}" >/dev/null || install_engine
 deadline=$((SECONDS + DEADLINE_S))
+dockerd_pid=
 [ "$(ping_engine "unix://$SOCKET")" = OK ] || start_engine
 until [ "$(ping_engine "unix://$SOCKET")" = OK ]; do
-    [ "$SECONDS" -lt "$deadline" ] ||
-        die "dockerd does not answer within $DEADLINE_S s; the end of $LOG: $(tail -n 3 "$LOG" 2>/dev/null | tr '\n' ' ')"
+    if [ -n "$dockerd_pid" ] && ! kill -0 "$dockerd_pid" 2>/dev/null; then
+        die "dockerd does not stay up, see $LOG: $(last_words)"
+    fi
+    [ "$SECONDS" -lt "$deadline" ] || die "dockerd does not answer within $DEADLINE_S s, see $LOG: $(last_words)"
     sleep 0.3
 done
 say "answers at $SOCKET"
