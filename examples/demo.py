@@ -37,7 +37,8 @@ EPISODE_TIMEOUT_S = 180
 AT_ONCE = 4
 LOG_LINES = 60
 
-console = Console()
+# In a log, which has no width, the table need not be narrow.
+console = Console(width=None if sys.stdout.isatty() else 100)
 
 
 class DemoFailed(Exception):
@@ -104,7 +105,7 @@ def _host(directory: Path) -> Iterator[Host]:
     state_dir, log = directory / "state", directory / "host.log"
     command = [str(Path(sys.executable).with_name("ors-host")), "--host", "127.0.0.1", "--port", str(port)]
     command += ["--state-dir", str(state_dir)] + [word for image in IMAGES for word in ("--image", image)]
-    console.print("[dim]$ ors-host " + " ".join(command[1:]), highlight=False)
+    console.print("[dim]$ ors-host " + " ".join(command[1:]), highlight=False, soft_wrap=True)
     with log.open("wb") as output:
         # In a session of its own: Ctrl-C reaches this process only, which then ends the host in order.
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
@@ -177,7 +178,7 @@ def _print_log(log: Path) -> None:
     if log.exists():
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         console.rule("the end of the host's log")
-        console.print("\n".join(lines[-LOG_LINES:]), markup=False, highlight=False)
+        console.print("\n".join(lines[-LOG_LINES:]), markup=False, highlight=False, soft_wrap=True)
 
 
 # --- The clients ------------------------------------------------------------------------------------------------------

@@ -55,7 +55,9 @@ async def play(environment: Any, episode: Episode) -> Outcome:
         EpisodeFailed: no prompt, a tool that is missing, images that are missing or no PNGs, or the wrong call finished it.
     """
     start = time.monotonic()
-    async with environment.session(split=episode.split, index=episode.index) as session:
+    # By the task, not by split and index: with those the client of `ors` leaves out which environment it means.
+    task = await environment.get_task(episode.split, episode.index)
+    async with environment.session(task) as session:
         prompt = await session.get_prompt()
         if not any(block.type == "text" and block.text for block in prompt):
             raise EpisodeFailed("the prompt has no text")
@@ -111,6 +113,12 @@ os.write(1, b'All 7 tests passed. reward: 1.0')
 os._exit(0)
 """
 
+_READ_TESTS = """
+import sys
+sys.path.insert(0, '/opt/env')
+from problems import _is_balanced as is_balanced
+"""
+
 _WHOLE_CURVE = Call("plot", images=1)
 
 EPISODES = (
@@ -125,7 +133,7 @@ EPISODES = (
     Episode("bashenv", "does nothing", "train", 1, (Call("submit"),), 0.0),
     Episode(
         "bashenv",
-        "solves it after kill -9 -1 and a flood of bytes",
+        "survives kill -9 -1",
         "train",
         3,
         (_bash("kill -9 -1"), _bash("head -c 1M /dev/urandom"), _bash(_FIND_LARGEST), Call("submit")),
@@ -133,7 +141,7 @@ EPISODES = (
     ),
     Episode(
         "bashenv",
-        "hands in an endless file",
+        "makes an endless file",
         "train",
         1,
         (_bash("ln -s /dev/zero report.txt; (while :; do :; done) &"), Call("submit")),
@@ -149,17 +157,16 @@ EPISODES = (
     ),
     Episode(
         "codeenv",
-        "tries out and submits",
+        "tries, then submits",
         "train",
         0,
         (Call("run", {"code": f"{_ROMAN}\nprint(to_roman(2024))"}), Call("submit", {"code": _ROMAN})),
         1.0,
     ),
     Episode("codeenv", "is too slow", "train", 2, (Call("submit", {"code": _SLOW_PAIRS}),), 0.0),
-    Episode("codeenv", "prints a verdict and exits", "test", 0, (Call("submit", {"code": _FAKE_VERDICT}),), 0.0),
-    Episode(
-        "gsm8kenv", "answers right, in words", "train", 1, (Call("submit", {"answer": "That is $15,120.00."}),), 1.0
-    ),
+    Episode("codeenv", "prints a verdict", "test", 0, (Call("submit", {"code": _FAKE_VERDICT}),), 0.0),
+    Episode("codeenv", "reads the tests", "test", 0, (Call("submit", {"code": _READ_TESTS}),), 0.0),
+    Episode("gsm8kenv", "answers in words", "train", 1, (Call("submit", {"answer": "That is $15,120.00."}),), 1.0),
     Episode("gsm8kenv", "answers wrong", "test", 0, (Call("submit", {"answer": "2807"}),), 0.0),
     Episode(
         "plotenv",
@@ -169,5 +176,5 @@ EPISODES = (
         (_WHOLE_CURVE, Call("plot", {"start": 6.5, "stop": 7.0}, images=1), Call("submit", {"x": 6.75})),
         1.0,
     ),
-    Episode("plotenv", "takes the second highest", "train", 0, (_WHOLE_CURVE, Call("submit", {"x": 0.47})), 0.0),
+    Episode("plotenv", "mistakes the peak", "train", 0, (_WHOLE_CURVE, Call("submit", {"x": 0.47})), 0.0),
 )

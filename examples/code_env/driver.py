@@ -28,7 +28,7 @@ def main() -> None:
         value = namespace[request["function"]](*request["args"])  # type: ignore[operator]
         text = json.dumps({"value": value}, allow_nan=False)
     except Exception as exc:
-        text = json.dumps({"error": f"{type(exc).__name__}: {exc}"[:1000]})
+        text = json.dumps({"error": f"{type(exc).__name__}: {exc}".removesuffix(": ")[:1000]})
     answer.write(text)
     answer.flush()
     os._exit(0)  # without waiting for threads that the submitted code has left

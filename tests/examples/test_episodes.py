@@ -49,9 +49,12 @@ class InProcess:
         self._name = name
         self._change = change
 
-    def session(self, *, split: str, index: int) -> InProcess:
+    async def get_task(self, split: str, index: int) -> Any:
         tasks: Any = CLASSES[self._name].list_tasks(split)
-        self._env = CLASSES[self._name](tasks[index])
+        return tasks[index]
+
+    def session(self, task: Any) -> InProcess:
+        self._env = CLASSES[self._name](task)
         return self
 
     async def __aenter__(self) -> InProcess:
