@@ -55,6 +55,8 @@ async def body(request: web.Request, model: type[M]) -> M:
         raw = await request.read()
     except web.HTTPRequestEntityTooLarge as exc:
         raise BodyTooLarge(str(exc.text)) from exc
+    except web.RequestPayloadError as exc:
+        raise InvalidRequest("the body is broken off, or not encoded as its headers say") from exc
     value = _json(raw, "the body")
     if not isinstance(value, dict):
         raise InvalidRequest(f"the body must be a JSON object, not {_NAMES.get(type(value), 'null')}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket
 import time
@@ -28,6 +29,13 @@ log = structlog.get_logger()
 _SWEEP_S = 30.0
 _HANDLERS_END_S = 5.0
 """For responses to be written out once their sessions have ended."""
+
+_HEADER_BYTES = 64 * 1024
+"""For one header: secrets come in a header, and some of them are key files."""
+
+_HTTP_LOG = logging.getLogger("host.http")
+"""Mute: aiohttp quotes headers that it can't parse, secrets and all. What goes wrong in a handler is logged by ``app.py``."""
+_HTTP_LOG.disabled = True
 
 _SHUTDOWN = Failure(Reason.HOST_SHUTDOWN, "the server is shutting down")
 
@@ -77,7 +85,9 @@ async def _run(
 
 @asynccontextmanager
 async def _listening(app: web.Application, sock: socket.socket) -> AsyncIterator[None]:
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_HANDLERS_END_S)
+    runner = web.AppRunner(
+        app, access_log=None, logger=_HTTP_LOG, max_field_size=_HEADER_BYTES, shutdown_timeout=_HANDLERS_END_S
+    )
     await runner.setup()
     try:
         await web.SockSite(runner, sock).start()
