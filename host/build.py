@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping
+from enum import Enum, auto
 from pathlib import Path
 
 import anyio
@@ -17,19 +18,27 @@ from host import docker_client, wheels
 from host.base_image import REPOSITORY as BASE_REPOSITORY
 from host.base_image import ensure_base, inspect_image, probe_python
 from host.base_image import tag as base_tag
-from host.build_context import IGNORED_BY_DEFAULT, ignore_patterns, open_context
+from host.build_context import IGNORED_BY_DEFAULT, Folders, ignore_patterns, open_context
 from host.check import CheckReport, check_image
 from host.errors import StartupError
 from host.image_builder import BuildError, StepFailed, run_build
 from host.progress import Detail, Steps
 
-__all__ = ["BuildError", "build_environment", "dockerfile_of", "generated_dockerfile"]
+__all__ = ["BuildError", "Install", "build_environment", "dockerfile_of", "generated_dockerfile"]
 
 _NAME = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _TAG = re.compile(rf"(?:[A-Za-z0-9.-]+(?::\d+)?/)?{_NAME}(?:/{_NAME})*(?::\w[\w.-]{{0,127}})?", re.ASCII)
 _FROM_BASE = re.compile(
     rf"^\s*FROM\s+(?:--\S+\s+)*{BASE_REPOSITORY}(?::(\S+))?\s*(?:AS\s.*)?$", re.MULTILINE | re.IGNORECASE
 )
+
+
+class Install(Enum):
+    """How a generated Dockerfile installs a ``requirements.txt``."""
+
+    NOTHING = auto()
+    WHEELS = auto()  # collected outside and put into the context's wheels/
+    FROM_INDEX = auto()  # by pip in the build
 
 
 def build_environment(directory: Path, image: str, *, steps: Steps | None = None) -> CheckReport:
@@ -65,22 +74,25 @@ def dockerfile_of(directory: Path) -> str:
         BuildError: there is nothing to build in the folder.
     """
     own = _own_dockerfile(directory)
-    return own if own is not None else generated_dockerfile(base_tag(), requirements=_has_requirements(directory))
+    if own is not None:
+        return own
+    install = Install.FROM_INDEX if _has_requirements(directory) else Install.NOTHING
+    return generated_dockerfile(base_tag(), install=install)
 
 
-def generated_dockerfile(base: str, *, requirements: bool, collected: bool = False) -> str:
+def generated_dockerfile(base: str, *, source: str = ".", install: Install = Install.NOTHING) -> str:
     """Return a Dockerfile for a folder with ``env.py``.
 
     Args:
         base: the image it starts from.
-        requirements: whether a ``requirements.txt`` is to be installed.
-        collected: the context is not the folder itself but ``env/`` (the folder) and ``wheels/`` (what it requires).
+        source: where in the context the folder is.
+        install: what of the folder's ``requirements.txt``, and how.
     """
     lines = [f"FROM {base}"]
-    if requirements and collected:
+    if install is Install.WHEELS:
         lines += ["COPY wheels/ /opt/wheels/", "RUN pip install --no-index /opt/wheels/*.whl && rm -rf /opt/wheels"]
-    lines.append(f"COPY {'env/' if collected else '.'} /opt/env/")
-    if requirements and not collected:
+    lines.append(f"COPY {source} /opt/env/")
+    if install is Install.FROM_INDEX:
         lines.append("RUN cd /opt/env && pip install -r requirements.txt")
     return "\n".join([*lines, 'CMD ["env"]', ""])
 
@@ -135,35 +147,34 @@ def _prepare_base_of(client: docker_client.APIClient, dockerfile: str, steps: St
 def _build_generated(client: docker_client.APIClient, directory: Path, image: str, base: str, steps: Steps) -> None:
     patterns = ignore_patterns(directory)
     environment = (directory, list(IGNORED_BY_DEFAULT) if patterns is None else patterns)
+    folders = {"env": environment}  # not at the context's top, or the Dockerfile would be copied along
+
+    def build(folders: Folders, install: Install, detail: Detail) -> None:
+        dockerfile = generated_dockerfile(base, source="env/", install=install)
+        _build(client, folders, {"Dockerfile": dockerfile}, image, detail)
+
     if not _has_requirements(directory):
-        dockerfile = generated_dockerfile(base, requirements=False)
         with steps.step(f"building {image} from {directory / 'env.py'}") as detail:
-            return _build(client, {"": environment}, {"Dockerfile": dockerfile}, image, detail)
-    with tempfile.TemporaryDirectory(prefix="ors-host-") as folder:
-        wheel_folder = Path(folder)
+            return build(folders, Install.NOTHING, detail)
+    with tempfile.TemporaryDirectory(prefix="ors-host-") as wheel_folder:
         try:
             with steps.step("collecting wheels for requirements.txt"):
-                wheels.collect(probe_python(client, base), directory / "requirements.txt", wheel_folder)
-            dockerfile = generated_dockerfile(base, requirements=True, collected=True)
-            folders = {"env": environment, "wheels": (wheel_folder, [])}
-            with steps.step(
-                f"building {image} with {len(list(wheel_folder.iterdir()))} wheels collected outside"
-            ) as detail:
-                return _build(client, folders, {"Dockerfile": dockerfile}, image, detail)
+                wheels.collect(probe_python(client, base), directory / "requirements.txt", Path(wheel_folder))
+            with steps.step(f"building {image} with the wheels collected outside") as detail:
+                return build({**folders, "wheels": (Path(wheel_folder), [])}, Install.WHEELS, detail)
         except (wheels.WheelsUnavailable, StepFailed) as exc:
             problem = str(exc)
-            steps.say(f"requirements.txt can't be installed from wheels collected outside:\n{problem}")
+    steps.say(f"requirements.txt can't be installed from wheels collected outside:\n{problem}")
     try:
         with steps.step(f"building {image}, with pip asking the package index inside the build") as detail:
-            dockerfile = generated_dockerfile(base, requirements=True)
-            _build(client, {"": environment}, {"Dockerfile": dockerfile}, image, detail)
+            build(folders, Install.FROM_INDEX, detail)
     except StepFailed as exc:
         raise BuildError(f"{exc}\n\nNor could it be installed from wheels collected outside:\n{problem}") from exc
 
 
 def _build(
     client: docker_client.APIClient,
-    folders: Mapping[str, tuple[Path, list[str]]],
+    folders: Folders,
     files: Mapping[str, str],
     image: str,
     detail: Detail,

@@ -15,6 +15,9 @@ from host.docker_client import exclude_paths
 IGNORED_BY_DEFAULT = ("**/__pycache__", "**/*.pyc", ".git", ".venv", "venv")
 """For a folder that says nothing about builds itself: neither a Dockerfile nor a ``.dockerignore`` in it."""
 
+Folders = Mapping[str, tuple[Path, list[str]]]
+"""Place in a context ("" is its top) → a folder, and the patterns of what to leave out."""
+
 
 def ignore_patterns(folder: Path) -> list[str] | None:
     """Return the patterns of a folder's ``.dockerignore``, or None if it has none."""
@@ -34,11 +37,11 @@ def context_files(folder: Path, patterns: list[str]) -> list[str]:
 
 
 @contextmanager
-def open_context(folders: Mapping[str, tuple[Path, list[str]]], files: Mapping[str, str]) -> Iterator[IO[bytes]]:
+def open_context(folders: Folders, files: Mapping[str, str]) -> Iterator[IO[bytes]]:
     """Open a context in a temporary file, gone when the block is left.
 
     Args:
-        folders: place in the context ("" is its top) → a folder, and the patterns of what to leave out.
+        folders: what is copied from this machine.
         files: place in the context → text of a file that exists nowhere else.
 
     Raises:

@@ -42,6 +42,7 @@ def run_build(
         BuildError: the engine refused the Dockerfile or the context, or broke off.
     """
     step = ""
+    failure: str | None = None
     output: deque[str] = deque(maxlen=OUTPUT_LINES)
     try:
         events = client.build(
@@ -56,7 +57,7 @@ def run_build(
         )
         for event in events:
             if "error" in event:
-                raise StepFailed(_failure(step, output, str(event["error"])))
+                failure = _failure(step, output, str(event["error"]))
             for line in _ANSI.sub("", str(event.get("stream", ""))).splitlines():
                 if match := _STEP.match(line):
                     step = f"step {match[1]}: {match[2]}"
@@ -66,6 +67,8 @@ def run_build(
                     output.append(line.rstrip())
     except docker_client.ERRORS as exc:
         raise BuildError(explain(exc)) from exc
+    if failure is not None:  # raised here, after the answer's end, which leaves its connection fit for use
+        raise StepFailed(failure)
 
 
 def explain(exc: Exception) -> str:

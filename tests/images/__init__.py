@@ -1,0 +1,1 @@
+"""Tests of what makes images: the base, environment images, and the scripts around them."""
