@@ -39,8 +39,9 @@ def main() -> None:
     """
 
 
-def _flag(name: str) -> str:
-    return "--" + name.removesuffix("_s").replace("_", "-") if name.endswith("_s") else "--" + name.replace("_", "-")
+def flag(name: str) -> str:
+    """Return a setting's flag: a unit in its name is left to the help text."""
+    return "--" + name.removesuffix("_s").replace("_", "-")
 
 
 def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,7 +51,7 @@ def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help_text = f"{field.description} [env: {ENV_PREFIX}{name.upper()}]"
         if name != "image":
             help_text = f"{help_text[:-1]}; default: {shown}]"
-        command = click.option(_flag(name), name, multiple=name == "image", metavar=_metavar(name), help=help_text)(
+        command = click.option(flag(name), name, multiple=name == "image", metavar=_metavar(name), help=help_text)(
             command
         )
     return command
@@ -89,7 +90,7 @@ def _settings(given: dict[str, Any]) -> Settings:
         lines = []
         for error in exc.errors(include_url=False, include_context=False):
             name = str(error["loc"][0])
-            where = _flag(name) if name in given else f"{ENV_PREFIX}{name.upper()}"
+            where = flag(name) if name in given else f"{ENV_PREFIX}{name.upper()}"
             lines.append(f"{where}: {error['msg']} (got {error['input']!r})")
         raise click.UsageError("; ".join(lines)) from None
 
