@@ -308,6 +308,7 @@ class Session:
         outcome: Outcome | None = None
         try:
             await self._settled.wait()
+            await checkpoint_if_cancelled()  # settled by an end: nothing may run in an environment that is not set up
             outcome = await self._call_outcome(name, tool_input)
         finally:
             if outcome is None:  # cancelled, because the session is closing

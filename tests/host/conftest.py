@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes import TAG, FakeEngine
-from served import Server, serving
-
-Serve = Callable[..., Awaitable[Server]]
+from served import Serve, Server, serving
 
 
 @pytest.fixture

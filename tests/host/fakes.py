@@ -39,6 +39,29 @@ class Faulty(Exception):
         self.fault = fault
 
 
+class Gate:
+    """A handler that answers when it is let to."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self.opened = asyncio.Event()
+        self.answer = answer
+
+    async def __call__(self, runtime: FakeRuntime, params: dict[str, Any]) -> Any:
+        await self.opened.wait()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def raising(fault: Fault, message: str) -> Any:
+    """Return a handler that answers with a fault."""
+
+    def handler(runtime: FakeRuntime, params: dict[str, Any]) -> None:
+        raise Faulty(fault, message)
+
+    return handler
+
+
 def ok(text: str = "done", **fields: Any) -> dict[str, Any]:
     """Return the result of a call that succeeded."""
     return {"ok": True, "output": {"blocks": [{"type": "text", "text": text}], **fields}}
@@ -149,6 +172,10 @@ class FakeRuntime:
                 if message["method"] == "cancel":
                     await self._cancel(message["params"]["id"])
                 else:
+                    async with self.changed:
+                        self.received.append(message["method"])
+                        self.params[message["method"]] = message["params"]
+                        self.changed.notify_all()
                     self._running[message["id"]] = asyncio.create_task(self._answer(message))
 
     async def _cancel(self, request_id: int) -> None:
@@ -161,10 +188,6 @@ class FakeRuntime:
     async def _answer(self, message: dict[str, Any]) -> None:
         method, params = message["method"], message["params"]
         try:
-            async with self.changed:
-                self.received.append(method)
-                self.params[method] = params
-                self.changed.notify_all()
             value = self.script.handlers[method]
             if callable(value):
                 value = value(self, params)

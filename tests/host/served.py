@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from host.settings import Settings
 from host.state import StateDir
 
 Events = list[tuple[str, str]]
+Serve = Callable[..., Awaitable["Server"]]
 
 SHUTDOWN = Failure(Reason.HOST_SHUTDOWN, "the server is shutting down")
 
@@ -121,6 +122,14 @@ class Server:
             headers["X-Session-ID"] = sid
         async with self.client.request(method, path, headers=headers, allow_redirects=False, **kwargs) as response:
             return response.status, await response.json()
+
+
+async def being_made(server: Server, sid: str, method: str) -> FakeContainer:
+    """Wait until a session's runtime was asked ``method``."""
+    await until(lambda: any(c.spec.labels["ors-host.session"] == sid for c in server.engine.of(Role.SESSION)))
+    container = server.container(sid)
+    await container.runtime.wait_received(method)
+    return container
 
 
 @asynccontextmanager

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import Serve
 from fakes import TAG, FakeEngine, Faulty, Script
-from served import Server
+from served import Serve, Server
 
 from host.sandbox import Role
 from sandbox_runtime.messages import Fault

@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from conftest import Serve
 from fakes import FakeEngine
-from served import Server, secrets_header
+from served import Serve, Server, secrets_header
 
 from host.sandbox import Role
 
