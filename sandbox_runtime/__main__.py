@@ -20,7 +20,6 @@ from .worker import ProtocolViolation, Worker
 
 ENVIRONMENT_DIRECTORY = "/opt/env"
 SOCKET_DIRECTORY = os.environ.get("ORS_RUNTIME_SOCKET_DIR", "/run/ors")
-RECONNECT_S = os.environ.get("ORS_RUNTIME_RECONNECT_S", "300")
 
 EXIT_HOST_GONE = 0
 EXIT_PROTOCOL = 76  # sysexits' EX_PROTOCOL
@@ -32,7 +31,7 @@ def main(specs: list[str]) -> int:
     if os.path.isdir(ENVIRONMENT_DIRECTORY):
         sys.path.insert(0, ENVIRONMENT_DIRECTORY)
     try:
-        reconnect_s = float(RECONNECT_S)
+        reconnect_s = _reconnect_s()
         environments = load(specs)
     except (LoadError, ValueError) as exc:
         print(f"sandbox_runtime: {exc}", file=sys.stderr)
@@ -55,6 +54,14 @@ def main(specs: list[str]) -> int:
         print(f"sandbox_runtime: the host broke the protocol: {exc}", file=sys.stderr)
         return EXIT_PROTOCOL
     return EXIT_HOST_GONE
+
+
+def _reconnect_s() -> float:
+    value = os.environ.get("ORS_RUNTIME_RECONNECT_S", "300")
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError(f"ORS_RUNTIME_RECONNECT_S is {value!r}, not a number of seconds") from None
 
 
 def _run(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:

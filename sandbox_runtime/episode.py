@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -31,6 +32,7 @@ class Episode:
         self._name = type(env).__name__
         self._methods = tool_methods(type(env))
         self._owners: dict[type, Any] = {type(env): env}
+        self._owners_lock = asyncio.Lock()
         self._gate = Gate()
         self._finished = False
 
@@ -79,8 +81,9 @@ class Episode:
         await call_author(self._env.teardown)
 
     async def _run(self, method: ToolMethod, tool_input: Mapping[str, Any]) -> Any:
-        if method.owner not in self._owners:
-            self._owners[method.owner] = await call_author(method.owner, self._env)
+        async with self._owners_lock:  # of calls that overlap, one makes the toolset
+            if method.owner not in self._owners:
+                self._owners[method.owner] = await call_author(method.owner, self._env)
         function = getattr(self._owners[method.owner], method.name)
         # Clients show the message to the model, or match it: the tool's own words, nothing around them.
         return await call_author(
