@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import TAG, FakeEngine
-from served import Serve, Server, serving
+
+from tests.host.fakes import TAG, FakeEngine
+from tests.host.served import Serve, Server, serving
 
 
 @pytest.fixture

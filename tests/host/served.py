@@ -14,7 +14,6 @@ from typing import Any
 
 import aiohttp
 import anyio
-from fakes import TAG, FakeContainer, FakeEngine
 from ors.client._http import _parse_sse_events
 
 from host.app import make_app
@@ -26,6 +25,7 @@ from host.serve import _bind, _listening
 from host.sessions import Sessions
 from host.settings import Settings
 from host.state import StateDir
+from tests.host.fakes import TAG, FakeContainer, FakeEngine
 
 Events = list[tuple[str, str]]
 Serve = Callable[..., Awaitable["Server"]]
@@ -38,6 +38,12 @@ async def until(condition: Callable[[], bool], *, timeout_s: float = 10) -> None
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
+
+
+def result_of(events: Events) -> Any:
+    """Return the result that the events carry, as the clients put it together."""
+    assert events[-1][0] == "end", events
+    return json.loads("".join(data for name, data in events if name in ("chunk", "end")))
 
 
 def secrets_header(**secrets: str) -> dict[str, str]:

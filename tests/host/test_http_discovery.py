@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes import TAG, FakeEngine, Faulty, Script
-from served import Serve, Server
 
 from host.sandbox import Role
 from sandbox_runtime.messages import Fault
+from tests.host.fakes import TAG, FakeEngine, Faulty, Script
+from tests.host.served import Serve, Server
 
 OTHER = "other-env:1"
 
@@ -121,7 +121,7 @@ async def test_answer_of_a_wrong_shape(server: Server, engine: FakeEngine, answe
 
 
 async def test_question_without_an_answer(serve: Serve, engine: FakeEngine) -> None:
-    from fakes import NO_ANSWER
+    from tests.host.fakes import NO_ANSWER
 
     server = await serve(discovery_timeout_s=0.3)
     engine.script.handlers["list_tasks"] = NO_ANSWER

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from fakes import FakeEngine
-from served import Serve, Server, secrets_header
 
 from host.sandbox import Role
+from tests.host.fakes import FakeEngine
+from tests.host.served import Serve, Server, secrets_header
 
 GOOD_CREATE: dict[str, Any] = {"task_spec": {"id": 0}}
 SESSION_ROUTES = [

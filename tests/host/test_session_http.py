@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from fakes import NO_ANSWER, TAG, FakeEngine, Faulty, Gate, raising
-from served import Serve, Server, being_made, until
 
 from host.errors import Failure, Reason, SandboxFailed
 from host.sandbox import Role
 from sandbox_runtime.messages import Fault
+from tests.host.fakes import NO_ANSWER, TAG, FakeEngine, Faulty, Gate, raising
+from tests.host.served import Serve, Server, being_made, until
 
 SPEC: dict[str, Any] = {"task_spec": {"id": 0}}
 

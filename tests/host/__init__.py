@@ -1,0 +1,1 @@
+"""The host, on fakes of the engine and the runtime."""
