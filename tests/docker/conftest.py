@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from harness import Client, RunningHost, running_host
 
 from host.build import build_environment
+from tests.docker.harness import Client, RunningHost, running_host
 
 TESTS = Path(__file__).parent
 EXAMPLES = TESTS.parent.parent / "examples"

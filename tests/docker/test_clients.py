@@ -11,8 +11,9 @@ import aiohttp
 import openreward
 import ors.client
 import pytest
-from conftest import EXAMPLES
-from harness import RunningHost, running_host
+
+from tests.docker.conftest import EXAMPLES
+from tests.docker.harness import RunningHost, running_host
 
 sys.path.insert(0, str(EXAMPLES))
 
@@ -148,7 +149,9 @@ async def test_sync_client(examples_host: RunningHost) -> None:
         with ors.client.ORS(base_url=examples_host.url) as client:
             environment = client.environment("probe")
             with environment.session(environment.get_task("train", 1)) as session:
-                return str(session.call_tool("count").blocks[0].text)
+                (block,) = session.call_tool("count").blocks
+                assert isinstance(block, ors.client.TextBlock)
+                return block.text
 
     assert await asyncio.to_thread(episode) == "1"
 

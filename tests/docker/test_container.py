@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from harness import Client, RunningHost
+from tests.docker.harness import Client, RunningHost
 
 
 async def test_the_container_is_shut_in(host: RunningHost, client: Client) -> None:

@@ -7,8 +7,9 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from engine_proxy import engine_proxy
-from harness import Client, RunningHost, running_host, until
+
+from tests.docker.engine_proxy import engine_proxy
+from tests.docker.harness import Client, RunningHost, running_host, until
 
 
 @pytest.mark.parametrize(
@@ -227,8 +228,8 @@ async def test_over_the_limit_the_answer_is_503_starting(probe_image: str) -> No
     with running_host(probe_image, max_sessions=1, queue_timeout=0.2) as host:
         async with host.client() as client:
             first = await client.create()
-            body = {"task_spec": {}}
-            async with client.http.post("/create", json=body, headers={"X-Session-ID": "second"}) as response:
+            second = {"X-Session-ID": "second"}
+            async with client.http.post("/create", json={"task_spec": {}}, headers=second) as response:
                 assert response.status == 503
                 assert response.headers["Retry-After"].isdigit()
                 assert response.headers["X-Backend-State"] == "starting"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from harness import Client, RunningHost, Session
+from tests.docker.harness import Client, RunningHost, Session
 
 
 async def test_ten_sessions_see_nothing_of_each_other(client: Client) -> None:

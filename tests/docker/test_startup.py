@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import TESTS
-from harness import running_host
 
 from host.build import build_environment
+from tests.docker.conftest import TESTS
+from tests.docker.harness import running_host
 
 
 @pytest.fixture

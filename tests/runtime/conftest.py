@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from fake_host import FakeHost
 from hypothesis import HealthCheck, settings
 
 from sandbox_runtime.agent import UNSAFE_SAME_USER, Agent
+from tests.runtime.fake_host import FakeHost
 
 # How long drawing an example takes says something about the machine only.
 settings.register_profile("runtime", deadline=None, suppress_health_check=[HealthCheck.too_slow])

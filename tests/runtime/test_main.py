@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_host import FakeHost, HostLink
 
 import sandbox_runtime
+from tests.runtime.fake_host import FakeHost, HostLink
 
 ENV = """
 import asyncio, ctypes, os, sys, threading, time

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_host import TOKEN, FakeHost, HostLink
 
 from sandbox_runtime import Environment, TextBlock, ToolOutput, frames, messages, shell, tool, worker
 from sandbox_runtime.adapter import Adapter
 from sandbox_runtime.messages import Hello, Request
 from sandbox_runtime.worker import ProtocolViolation, Worker, encode_result
+from tests.runtime.fake_host import TOKEN, FakeHost, HostLink
 
 
 class Switch:

@@ -1,0 +1,1 @@
+"""Real host processes on real containers."""

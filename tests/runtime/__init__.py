@@ -1,0 +1,1 @@
+"""The runtime, in this process and without containers."""
