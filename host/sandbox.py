@@ -6,6 +6,7 @@ task that opens one need not be the one that closes it.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -168,7 +169,9 @@ class Sandbox:
             with anyio.fail_after(timeout_s):
                 return await channel.wait_hello()
         except TimeoutError:
-            output = _quote(await host.engine.log_tail(spec.name))
+            output = ""
+            with contextlib.suppress(EngineError):  # the engine may be what hangs
+                output = _quote(await host.engine.log_tail(spec.name))
             message = f"the runtime in image {spec.image.tag!r} did not connect within {timeout_s:g} s{output}"
             raise SandboxFailed(Failure(Reason.START_TIMEOUT, message)) from None
         except ProtocolViolation as exc:

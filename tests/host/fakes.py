@@ -124,10 +124,10 @@ class FakeRuntime:
                 self.send(self.hello_message(directory))
             await self._serve(reader)
         finally:
+            self.hang_up()  # first: the dead don't answer
             for task in tuple(self._running.values()):
                 task.cancel()
             await asyncio.gather(*self._running.values(), return_exceptions=True)
-            self.hang_up()
 
     def hello_message(self, directory: Path) -> dict[str, Any]:
         """Return the hello that this runtime would say."""
@@ -146,7 +146,8 @@ class FakeRuntime:
     def send_raw(self, data: bytes) -> None:
         """Send bytes."""
         assert self._writer is not None
-        self._writer.write(data)
+        if not self._writer.is_closing():
+            self._writer.write(data)
 
     def hang_up(self) -> None:
         """Close the connection while the container goes on."""
