@@ -4,8 +4,9 @@ What an author needs is exported here; ``sandbox_runtime.shell`` runs commands a
 
 * ``frames``, ``messages``: the bytes and words that the host and the runtime exchange (the host uses these two as well).
 * ``calling``, ``tools``, ``environment``: the authoring API.
-* ``agent``, ``processes``, ``shell``: the agent's identity, its processes, and running its commands.
-* ``loader``, ``gate``, ``output``, ``adapter``: from the classes named on the command line to answers.
+* ``agent``, ``processes``, ``capture``, ``scope``, ``command``, ``shell``: the agent's identity, its processes, its commands.
+* ``output``, ``faults``, ``results``: from what an author's code returns or raises to what may be sent.
+* ``discovery``, ``gate``, ``episode``, ``adapter``, ``loader``: from classes named on a command line to answers.
 * ``worker``, ``hardening``, ``__main__``: the process in the container.
 
 Rules: pydantic and the standard library only; never an import from ``host``; standard output belongs to the author's code.

@@ -16,8 +16,8 @@ AGENT = Agent("agent", 10000, 10001, "/home/agent", "/workspace", same_user=Fals
 
 def test_the_identity_is_given_up_before_anything_of_the_agents_is_used() -> None:
     argv, environ = AGENT.launch(["bash", "-c", "x"], "/some where", {"LD_PRELOAD": "/workspace/evil.so"})
-    assert argv[:4] == ["choom", "-n", "1000", "--"]
-    assert argv[4:12] == [
+    assert argv[:7] == ["nice", "-n", "19", "choom", "-n", "1000", "--"]
+    assert argv[7:15] == [
         "setpriv",
         "--reuid=10000",
         "--regid=10001",
@@ -27,7 +27,7 @@ def test_the_identity_is_given_up_before_anything_of_the_agents_is_used() -> Non
         "--",
         "env",
     ]
-    assert argv[12:15] == ["--ignore-environment", "--chdir=/some where", "--"]
+    assert argv[15:18] == ["--ignore-environment", "--chdir=/some where", "--"]
     assert argv[-3:] == ["bash", "-c", "x"]
     assert "LD_PRELOAD=/workspace/evil.so" in argv
     assert environ == {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}

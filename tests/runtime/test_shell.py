@@ -235,9 +235,9 @@ class TestFiles:
 
 class TestAsAnotherUser:
     async def test_what_a_command_is_and_may(self, other_user: Agent) -> None:
-        script = "id -u; id -g; id -G; cat /proc/self/oom_score_adj; grep -E 'CapEff|NoNewPrivs' /proc/self/status; pwd"
+        script = "id -u; id -g; id -G; nice; cat /proc/self/oom_score_adj; grep -E 'CapEff|NoNewPrivs' /proc/self/status; pwd"
         assert (await shell.run(script)).output.split() == [
-            *[str(other_user.uid), str(other_user.gid), str(other_user.gid), "1000"],
+            *[str(other_user.uid), str(other_user.gid), str(other_user.gid), "19", "1000"],
             *["CapEff:", "0000000000000000", "NoNewPrivs:", "1", other_user.workspace],
         ]
 
