@@ -24,7 +24,9 @@ $(READY): pyproject.toml requirements-dev.txt
 	@bash .ci/venv.sh "$(PYTHON)" "$(VENV)"
 	@echo "venv: installing ors-host and its development tools"
 	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar=off -r requirements-dev.txt -e . 2>&1 | \
-	    sed -u -E '/^( |Requirement already|Looking in|WARNING: Location|Obtaining|Collecting .* \(from )/d'
+	    sed -u -E -e '/^ *(Requirement already|Looking in|WARNING: Location|Obtaining|Downloading|Using cached)/d' \
+	        -e '/^ *(Preparing|Getting|Checking|Building|Created|Stored|Installing|Successfully)/d' \
+	        -e 's/ \(from .*//; s#^Processing .*/#Collecting #'
 	@touch $@
 
 engine: ## Find a Docker engine, or install and start one (root on Debian or Ubuntu)

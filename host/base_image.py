@@ -152,7 +152,10 @@ def _pull(client: docker_client.APIClient, image: str, detail: Detail) -> str | 
     """Pull an image; return None, or why it can't be had."""
     try:
         # A pull knows no time limit. This question does, and only a registry that answers it is asked for more.
-        with docker_client.connect(timeout_s=_PULL_PROBE_TIMEOUT_S) as probe:
+        with (
+            docker_client.connect(timeout_s=_PULL_PROBE_TIMEOUT_S) as probe,
+            contextlib.suppress(docker_client.NotFound),  # engines that are not Docker's don't know the question
+        ):
             probe.inspect_distribution(image)  # type: ignore[no-untyped-call]
         for event in client.pull(image, stream=True, decode=True):
             if "error" in event:
