@@ -145,7 +145,7 @@ async def test_death_that_cannot_be_looked_up(server: Server, engine: FakeEngine
 
 # --- Rubbish ----------------------------------------------------------------------------------------------------------
 
-RUBBISH = [
+RUBBISH: list[Any] = [
     None,
     7,
     [],
