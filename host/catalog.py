@@ -16,7 +16,7 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from host.channel import RequestTimeout, RuntimeFault
-from host.engine import LABEL_RUNTIME, Image, ImageMissing
+from host.engine import LABEL_RUNTIME, EngineError, Image, ImageMissing
 from host.errors import EnvironmentFailed, InvalidRequest, SandboxFailed, StartupError, UnknownEnvironment
 from host.sandbox import Role, Sandbox, SandboxHost
 from sandbox_runtime.messages import Fault, ListToolsOutput, Method, Split, describe
@@ -194,6 +194,8 @@ async def _look_up(host: SandboxHost, tag: str) -> Image:
         raise StartupError(
             f"image {tag!r} is not on this engine; build it (ors-host build DIR -t {tag}) or pull it (docker pull {tag})"
         ) from exc
+    except EngineError as exc:
+        raise StartupError(f"image {tag!r} can't be looked up: {exc}") from exc
     if LABEL_RUNTIME not in image.labels:
         raise StartupError(
             f"image {tag!r} is not built from the ors-host base (it has no label {LABEL_RUNTIME}); "
