@@ -59,6 +59,8 @@ class Env(Environment):
         os._exit(9)
 """
 
+OURS = Path(sandbox_runtime.__file__).parents[1]
+
 Start = Callable[..., Coroutine[Any, Any, asyncio.subprocess.Process]]
 
 
@@ -73,7 +75,7 @@ async def start(tmp_path: Path, short_directory: Path) -> AsyncIterator[Start]:
             sys.executable,
             *("-P", "-m", "sandbox_runtime"),
             *specs,
-            env={"PYTHONPATH": str(tmp_path), "ORS_RUNTIME_SOCKET_DIR": str(short_directory), **environ},
+            env={"PYTHONPATH": f"{tmp_path}:{OURS}", "ORS_RUNTIME_SOCKET_DIR": str(short_directory), **environ},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -134,7 +136,7 @@ async def test_hardening(host: FakeHost, start: Start) -> None:
 async def test_closed_standard_descriptors_are_taken(host: FakeHost, tmp_path: Path) -> None:
     (tmp_path / "env.py").write_text(ENV)
     command = f"exec {sys.executable} -P -m sandbox_runtime env:Env <&- >&- 2>&-"
-    environ = {"PYTHONPATH": str(tmp_path), "ORS_RUNTIME_SOCKET_DIR": str(host.directory)}
+    environ = {"PYTHONPATH": f"{tmp_path}:{OURS}", "ORS_RUNTIME_SOCKET_DIR": str(host.directory)}
     process = await asyncio.create_subprocess_exec("bash", "-c", command, env=environ)
     try:
         link = await created(host)
