@@ -3,9 +3,12 @@
 The map, from the top down; a module imports only from those below it (``tests/test_layers.py``):
 
     cli            commands and flags
-    build, check   ``ors-host build``: an image from a folder, and the proof that it answers
+    build          ``ors-host build``: an image from a folder
+    check          the proof that an image answers
     serve          the life of the server: opens what is below in order, closes it in reverse
-    app, routes    HTTP: parse, ask, answer; the one place where an error becomes a response
+    app            HTTP: the one place where an error becomes a response
+    routes         a handler for each endpoint: parse, ask, answer
+    parsing        requests → values
     sessions       session id → Session
     session        one episode: its sandbox, its calls, its end
     catalog        which environments there are, and the questions that need no session
@@ -13,13 +16,19 @@ The map, from the top down; a module imports only from those below it (``tests/t
     capacity       permission to have one more session
     sandbox        one container and its channel
     base_image     the image that environment images are built from
+    image_builder  Docker builds
+    build_context  what of a folder is sent to the engine
+    wheels         packages for builds without an index
+    progress       long steps on a terminal
     engine         Docker: create, start, remove, list what is ours, tell of deaths
+    docker_client  the one module that imports ``docker``
     channel        requests and answers over the unix socket, matched by id
     state          the state directory: identity, lock, sockets
-    models         the bodies of HTTP requests
     sse            events → bytes
     lifecycle      a session's states, as a table
-    settings, errors, logs
+    settings       limits, times and paths
+    errors         what can go wrong, and what a client is told
+    logs           how log lines look
 """
 
 from importlib.metadata import version

@@ -1,0 +1,82 @@
+"""Imports point one way: down the map in ``host``'s docstring; and what runs in containers depends on next to nothing."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import host
+
+ROOT = Path(__file__).parents[1]
+HOST = {path.stem: path for path in (ROOT / "host").glob("*.py")}
+RUNTIME = sorted((ROOT / "sandbox_runtime").rglob("*.py"))
+
+RUNTIME_NEEDS = {"pydantic", "pydantic_core"}
+SHARED = {"sandbox_runtime.frames", "sandbox_runtime.messages"}
+"""The vocabulary that both sides speak: all that the host may import of the runtime."""
+
+
+def layers() -> list[str]:
+    """Return the modules on the map, top to bottom."""
+    assert host.__doc__ is not None
+    names = re.findall(r"^    ((?:\w+, )*\w+)(?:  .*)?$", host.__doc__, re.MULTILINE)
+    return [name for line in names for name in line.split(", ")]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield every module that a file imports, inside functions too. ``from package import module`` is the module."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = path.relative_to(ROOT).parts[: -node.level] if node.level else ()
+            module = ".".join((*base, *(node.module or "").split("."))).rstrip(".")
+            for alias in node.names:
+                submodule = ROOT.joinpath(*module.split("."), f"{alias.name}.py")
+                yield f"{module}.{alias.name}" if submodule.exists() else module
+
+
+def host_imports(path: Path) -> set[str]:
+    """Return the modules of ``host`` that a file imports, without the package itself (its version)."""
+    return {name.removeprefix("host.").partition(".")[0] for name in imports(path) if name.startswith("host.")}
+
+
+def test_the_map_is_complete() -> None:
+    names = layers()
+    assert len(names) == len(set(names))
+    assert set(names) == set(HOST) - {"__init__", "__main__"}
+
+
+@pytest.mark.parametrize("module", sorted(HOST))
+def test_host_imports_point_down(module: str) -> None:
+    order = ["__main__", *layers()]
+    below = set() if module == "__init__" else set(order[order.index(module) + 1 :])
+    assert host_imports(HOST[module]) <= below
+
+
+@pytest.mark.parametrize("module", sorted(HOST))
+def test_host_shares_only_the_vocabulary_with_the_runtime(module: str) -> None:
+    assert {name for name in imports(HOST[module]) if name.partition(".")[0] == "sandbox_runtime"} <= SHARED
+
+
+def test_one_module_imports_docker() -> None:
+    importers = [module for module, path in HOST.items() if any(re.match(r"docker\b", name) for name in imports(path))]
+    assert importers == ["docker_client"]
+
+
+@pytest.mark.parametrize("path", RUNTIME, ids=lambda path: path.stem)
+def test_the_runtime_depends_on_next_to_nothing(path: Path) -> None:
+    packages = {name.partition(".")[0] for name in imports(path)}
+    assert packages - {"sandbox_runtime"} - RUNTIME_NEEDS <= sys.stdlib_module_names
+
+
+def test_what_both_sides_share_is_pure() -> None:
+    for module in SHARED:
+        path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+        packages = {name.partition(".")[0] for name in imports(path)}
+        assert packages.isdisjoint({"asyncio", "socket", "os", "io", "subprocess", "threading"}), module
