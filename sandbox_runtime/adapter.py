@@ -43,6 +43,7 @@ class _Create(_OfClass):
 
 
 class _Call(_Params):
+    call_id: str
     name: str
     input: dict[str, Any]
 
@@ -88,6 +89,11 @@ class Adapter:
         except ValidationError as exc:
             raise _bad_request(f"{method}: {describe(exc)}") from exc
         return await handler(checked)
+
+    @property
+    def playing(self) -> str | None:
+        """The environment of the episode, from its construction to its teardown."""
+        return None if self._created is None or self._teardown_asked else self._created.name
 
     def _class(self, params: _OfClass) -> type[Environment]:
         try:

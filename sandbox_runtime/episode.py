@@ -29,7 +29,7 @@ class Episode:
 
     def __init__(self, env: Environment) -> None:
         self._env = env
-        self._name = type(env).__name__
+        self.name = type(env).__name__
         self._methods = tool_methods(type(env))
         self._owners: dict[type, Any] = {type(env): env}
         self._owners_lock = asyncio.Lock()
@@ -47,12 +47,12 @@ class Episode:
 
     async def prompt(self) -> list[Block]:
         """Return the prompt; each time it is asked for, the environment is asked, exactly once."""
-        return results.blocks(await call_author(self._env.get_prompt), f"{self._name}.get_prompt")
+        return results.blocks(await call_author(self._env.get_prompt), f"{self.name}.get_prompt")
 
     async def task_tools(self) -> ListToolsOutput:
         """Return all tools of this task. Where a task's own description of a tool differs from the shared one, it counts."""
         shared = await discovery.list_tools(type(self._env))
-        own = results.tools(await call_author(self._env.list_task_tools), f"{self._name}.list_task_tools")
+        own = results.tools(await call_author(self._env.list_task_tools), f"{self.name}.list_task_tools")
         by_name = {spec.name: spec for spec in (*shared.tools, *own.tools)}
         return ListToolsOutput(tools=list(by_name.values()))
 

@@ -8,6 +8,8 @@ The channel speaks JSON-RPC 2.0 inside frames (``frames.py``):
 3. ``cancel`` (``{"id": N}``) is a notification from the host. A cancelled request is still answered, once, and only when what
    it started has ended; a host that gets no answer in its grace period removes the container.
 4. An error answer carries a ``Fault`` in ``data.fault``, so that the host never needs to read the message to know what it is.
+5. Work outlives the connection that asked for it. When a host comes back, ``hello`` tells it of the episode and its calls, it
+   asks for their results (``result``) and for ``setup`` again, which both wait for what is running and never run it twice.
 """
 
 from __future__ import annotations
@@ -190,10 +192,11 @@ class Method(StrEnum):
     GET_TASK = "get_task"  # {env, split, index} → task
     GET_TASK_RANGE = "get_task_range"  # {env, split, start, stop} → [task]
     CREATE = "create"  # {env, task_spec, secrets, toolset_name} → null; constructs the environment, once per runtime
-    SETUP = "setup"  # {} → null
+    SETUP = "setup"  # {} → null; runs once per episode, however often it is asked for
     PROMPT = "prompt"  # {} → Blocks
     TASK_TOOLS = "task_tools"  # {} → ListToolsOutput
-    CALL = "call"  # {name, input} → RunToolOutput
+    CALL = "call"  # {call_id, name, input} → RunToolOutput; runs once per call_id
+    RESULT = "result"  # {call_id} → RunToolOutput, of a call that was asked for before, on this connection or another
     TEARDOWN = "teardown"  # {} → null
 
 
@@ -207,17 +210,31 @@ class Fault(StrEnum):
     ENVIRONMENT_RAISED = "environment_raised"  # the author's code raised; the message is "Type: text"
     BAD_RESULT = "bad_result"  # the author's code returned what it may not
     RESULT_TOO_LARGE = "result_too_large"
+    UNKNOWN_CALL = "unknown_call"  # no such call, or its result is no longer kept
     CANCELLED = "cancelled"
     BAD_REQUEST = "bad_request"  # the host asked what makes no sense: unknown method, wrong params, wrong order
 
 
+class EpisodeState(_Strict):
+    """What a host that comes back must know of the episode: its environment, and its calls, the forgotten ones included."""
+
+    environment: str
+    running_calls: list[str]
+    finished_calls: list[str]
+    forgotten_calls: list[str]
+
+
 class Hello(_Strict):
-    """Params of the runtime's first message. ``environments`` are the names of its classes, in the order given."""
+    """Params of the runtime's first message. ``environments`` are the names of its classes, in the order given.
+
+    ``episode`` is None until the environment is constructed, and again from ``teardown`` on.
+    """
 
     protocol: int
     token: str = Field(repr=False)
     runtime_version: str
     environments: list[str]
+    episode: EpisodeState | None = None
 
 
 class Welcome(_Strict):

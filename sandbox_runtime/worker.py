@@ -1,9 +1,9 @@
 """The worker: dials the host, and answers its requests until the host stays away.
 
-1. The connection may come and go (a host that restarts); requests in flight go on without it, and their answers wait.
-2. Each request has a task, and every task is in ``_requests`` until its answer is on its way: none is forgotten.
-3. A request is answered exactly once, when everything that it started has ended, also if it is cancelled.
-4. A host that breaks the protocol is not argued with: ``run`` returns, and the process ends.
+1. The connection may come and go (a host that restarts); what was asked for on it goes on as a job (``jobs.py``), and a host
+   that comes back asks for the outcome. The answers themselves are owed to the connection that asked, and end with it.
+2. A request is answered exactly once, when everything that it started has ended, also if it is cancelled.
+3. A host that breaks the protocol is not argued with: ``run`` returns, and the process ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +23,16 @@ from pydantic import BaseModel, ValidationError
 from . import frames, messages
 from .adapter import Adapter
 from .faults import RequestFault, describe_exception, log_exception
-from .messages import Fault, Hello, Request, Response, Welcome
+from .jobs import Answer, Job, Jobs
+from .messages import EpisodeState, Fault, Hello, Method, Request, Response, Welcome
 from .output import sendable, shorten
-from .scope import CallScope, current_scope
+from .scope import CallScope
 
 SOCKET_NAME = "host.sock"
 TOKEN_NAME = "token"
 
 MAX_IN_FLIGHT = 256
-"""Requests at once, answers that wait for a connection included. A session's client has a handful of calls."""
+"""Requests whose work runs at once. A session's client has a handful of calls."""
 
 HELLO_ID = 0
 HELLO_TIMEOUT_S = 30.0
@@ -52,11 +52,8 @@ class _CancelParams(BaseModel):
     id: int
 
 
-@dataclass
-class _InFlight:
-    scope: CallScope = field(default_factory=CallScope)
-    task: asyncio.Task[None] | None = None
-    running: bool = False  # a task cancelled before its first step would never get to answer
+class _CallParams(BaseModel):
+    call_id: str
 
 
 class Worker:
@@ -75,9 +72,7 @@ class Worker:
         self._directory = directory
         self._reconnect_s = reconnect_s
         self._max_frame_bytes = frames.DEFAULT_MAX_FRAME_BYTES
-        self._requests: dict[int, _InFlight] = {}
-        self._answers: deque[bytes] = deque()
-        self._answer_added = asyncio.Event()
+        self._jobs = Jobs()
 
     async def run(self) -> None:
         """Serve until the host has stayed away for ``reconnect_s`` seconds.
@@ -114,7 +109,7 @@ class Worker:
         """
         loop = asyncio.get_running_loop()
         token = (self._directory / TOKEN_NAME).read_text().strip()
-        hello = messages.request(HELLO_ID, "hello", self._hello(token).model_dump())
+        hello = messages.request(HELLO_ID, "hello", self._say_hello(token).model_dump())
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.setblocking(False)
             incoming = _Incoming(sock)
@@ -128,13 +123,24 @@ class Worker:
             if welcome is None:
                 return False
             self._welcomed(welcome)
-            sender = asyncio.create_task(self._send_answers(sock))
+            link = _Link(sock)
+            sender = asyncio.create_task(link.send_answers())
             try:
-                await self._receive_requests(incoming)
+                await self._receive_requests(incoming, link)
             finally:
+                link.close()
                 sender.cancel()
                 await asyncio.wait([sender])
         return True
+
+    def _say_hello(self, token: str) -> Hello:
+        hello = self._hello(token)
+        if (environment := self._adapter.playing) is not None:
+            running, finished, forgotten = self._jobs.call_ids()
+            hello.episode = EpisodeState(
+                environment=environment, running_calls=running, finished_calls=finished, forgotten_calls=forgotten
+            )
+        return hello
 
     def _welcomed(self, message: Request | Response) -> None:
         if not isinstance(message, Response) or message.id != HELLO_ID:
@@ -146,73 +152,76 @@ class Worker:
         except ValidationError as exc:
             raise ProtocolViolation(f"welcome: {messages.describe(exc)}") from exc
 
-    async def _receive_requests(self, incoming: _Incoming) -> None:
+    async def _receive_requests(self, incoming: _Incoming, link: _Link) -> None:
         try:
             while (message := await incoming.receive()) is not None:
-                self._received(message)
+                self._received(message, link)
         except ConnectionError:
             return  # a host that died hard is as gone as one that hung up
 
-    async def _send_answers(self, sock: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        # A connection that breaks is noticed, and ended, by the receiving side.
-        with contextlib.suppress(ConnectionError):
-            while True:
-                while self._answers:
-                    await loop.sock_sendall(sock, self._answers[0])
-                    self._answers.popleft()  # only now: what a broken connection lost is sent again on the next
-                self._answer_added.clear()
-                await self._answer_added.wait()
-
-    def _received(self, message: Request | Response) -> None:
+    def _received(self, message: Request | Response, link: _Link) -> None:
         if isinstance(message, Response):
             raise ProtocolViolation("an answer, but nothing was asked")
         if message.id is not None:
-            self._start(message.id, message)
+            self._start(message.id, message, link)
         elif message.method == "cancel":
-            self._cancel(message)
+            self._cancel(message, link)
         # Other notifications are a newer host's; nothing of ours depends on them.
 
-    def _start(self, request_id: int, request: Request) -> None:
-        if request_id in self._requests:
+    def _start(self, request_id: int, request: Request, link: _Link) -> None:
+        if request_id in link.asked:
             raise ProtocolViolation(f"request {request_id} is in flight already")
-        if len(self._requests) + len(self._answers) >= MAX_IN_FLIGHT:
-            message = f"more than {MAX_IN_FLIGHT} requests at once"
-            self._add_answer(frames.encode_frame(messages.error(request_id, Fault.BAD_REQUEST, message)))
+        try:
+            job = self._job(request)
+        except RequestFault as exc:
+            link.add_answer(_fault(exc)(request_id))
             return
-        entry = self._requests[request_id] = _InFlight()
-        entry.task = asyncio.create_task(self._handle(request_id, request, entry))
+        link.asked[request_id] = job
+        job.when_done(lambda answer: link.answer(request_id, answer))
 
-    def _cancel(self, notification: Request) -> None:
+    def _job(self, request: Request) -> Job:
+        """Return the job that a request asks for: one that is there, or a new one, started.
+
+        Raises:
+            RequestFault: there is none, or no room for one.
+        """
+        call_id = None
+        if request.method == Method.SETUP and self._jobs.setup is not None:
+            return self._jobs.setup
+        if request.method in (Method.CALL, Method.RESULT):
+            call_id = _call_id(request)
+            if (job := self._jobs.call(call_id)) is not None:
+                return job
+            if request.method == Method.RESULT or self._jobs.is_forgotten(call_id):
+                raise RequestFault(Fault.UNKNOWN_CALL, "there is no such call, or its result is no longer kept")
+        if len(self._jobs) >= MAX_IN_FLIGHT:
+            raise RequestFault(Fault.BAD_REQUEST, f"more than {MAX_IN_FLIGHT} requests at once")
+        job = self._jobs.add(setup=request.method == Method.SETUP, call_id=call_id)
+        job.start(lambda scope: self._work(request, scope))
+        return job
+
+    def _cancel(self, notification: Request, link: _Link) -> None:
         try:
             request_id = _CancelParams.model_validate(notification.params).id
         except ValidationError as exc:
             raise ProtocolViolation(f"cancel: {messages.describe(exc)}") from exc
-        entry = self._requests.get(request_id)
-        if entry is None:
-            return  # its answer is on the way
-        entry.scope.cancel()
-        if entry.running and entry.task is not None:
-            entry.task.cancel()
+        if (job := link.asked.get(request_id)) is not None:  # else its answer is on the way
+            job.cancel()
 
-    async def _handle(self, request_id: int, request: Request, entry: _InFlight) -> None:
-        entry.running = True
-        current_scope.set(entry.scope)
+    async def _work(self, request: Request, scope: CallScope) -> Answer:
         try:
-            if entry.scope.cancelled:
+            if scope.cancelled:
                 raise asyncio.CancelledError
             value = await self._adapter.answer(request.method, request.params)
-            answer = self._encode(request_id, value)
+            self._encode(0, value)
         except RequestFault as exc:
-            answer = frames.encode_frame(messages.error(request_id, exc.fault, str(exc)))
+            return _fault(exc)
         except asyncio.CancelledError:
-            answer = frames.encode_frame(messages.error(request_id, Fault.CANCELLED, "the request was cancelled"))
+            return _fault(RequestFault(Fault.CANCELLED, "the request was cancelled"))
         except BaseException as exc:  # ours is the mistake, but the host must hear of it
             log_exception(exc)
-            message = f"in the runtime: {describe_exception(exc)}"
-            answer = frames.encode_frame(messages.error(request_id, Fault.ENVIRONMENT_RAISED, message))
-        del self._requests[request_id]
-        self._add_answer(answer)
+            return _fault(RequestFault(Fault.ENVIRONMENT_RAISED, f"in the runtime: {describe_exception(exc)}"))
+        return lambda request_id: self._encode(request_id, value)
 
     def _encode(self, request_id: int, value: Any) -> bytes:
         try:
@@ -225,19 +234,57 @@ class Worker:
         except (ValueError, RecursionError) as exc:
             raise RequestFault(Fault.BAD_RESULT, shorten(f"the result has no JSON form: {exc}")) from exc
 
-    def _add_answer(self, frame: bytes) -> None:
-        self._answers.append(frame)
-        self._answer_added.set()
-
     async def _stop(self) -> None:
-        tasks = []
-        for entry in self._requests.values():
-            entry.scope.cancel()
-            if entry.task is not None:
-                entry.task.cancel()
-                tasks.append(entry.task)
-        if tasks:
+        if tasks := self._jobs.cancel_all():
             await asyncio.wait(tasks, timeout=_STOP_GRACE_S)
+
+
+class _Link:
+    """One connection: the requests that came on it, and the answers that are to go."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.asked: dict[int, Job] = {}
+        self._sock = sock
+        self._answers: deque[bytes] = deque()
+        self._added = asyncio.Event()
+        self._closed = False
+
+    def close(self) -> None:
+        """Forget what is owed: nobody is there to take it."""
+        self._closed = True
+        self._answers.clear()
+
+    def answer(self, request_id: int, answer: Answer) -> None:
+        """Answer a request, unless the connection is gone."""
+        self.asked.pop(request_id, None)
+        if not self._closed:
+            self.add_answer(answer(request_id))
+
+    def add_answer(self, frame: bytes) -> None:
+        """Send a frame after those before it."""
+        self._answers.append(frame)
+        self._added.set()
+
+    async def send_answers(self) -> None:
+        """Send what there is and will be, until cancelled or the connection breaks (which the receiving side notices)."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(ConnectionError):
+            while True:
+                while self._answers:
+                    await loop.sock_sendall(self._sock, self._answers.popleft())
+                self._added.clear()
+                await self._added.wait()
+
+
+def _call_id(request: Request) -> str:
+    try:
+        return _CallParams.model_validate(request.params).call_id
+    except ValidationError as exc:
+        raise RequestFault(Fault.BAD_REQUEST, f"{request.method}: {shorten(messages.describe(exc))}") from exc
+
+
+def _fault(exc: RequestFault) -> Answer:
+    return lambda request_id: frames.encode_frame(messages.error(request_id, exc.fault, str(exc)))
 
 
 class _Incoming:

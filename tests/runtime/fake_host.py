@@ -44,6 +44,8 @@ class HostLink:
     def ask(self, method: str, **params: Any) -> int:
         """Send a request and return its id."""
         request_id = next(self._ids)
+        if method == "call":
+            params.setdefault("call_id", f"call-{request_id}")
         self.send(messages.request(request_id, method, params))
         return request_id
 

@@ -102,6 +102,8 @@ class Counter(Environment):
 
 async def ask(adapter: Adapter, method: str, **params: Any) -> Any:
     current_scope.set(CallScope())
+    if method == "call":
+        params.setdefault("call_id", "c")
     return await adapter.answer(method, params)
 
 
@@ -251,7 +253,7 @@ async def test_requests_that_make_no_sense(method: str, params: dict[str, Any], 
 
 
 def test_every_method_is_answered() -> None:
-    assert set(Adapter([])._handlers) == set(Method)
+    assert set(Adapter([])._handlers) == set(Method) - {Method.RESULT}  # the worker's own: it needs no environment
 
 
 class TestEpisode:

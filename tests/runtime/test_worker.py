@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sandbox_runtime import Environment, TextBlock, ToolOutput, frames, messages, shell, tool, worker
+from sandbox_runtime import Environment, TextBlock, ToolOutput, frames, jobs, messages, shell, tool, worker
 from sandbox_runtime.adapter import Adapter
 from sandbox_runtime.messages import Hello, Request
 from sandbox_runtime.worker import ProtocolViolation, Worker, encode_result
@@ -157,6 +157,7 @@ class TestGreeting:
             "token": TOKEN,
             "runtime_version": "0",
             "environments": ["Env"],
+            "episode": None,
         }
 
     async def test_requests_right_behind_the_welcome(self, host: FakeHost, running: asyncio.Task[None]) -> None:
@@ -310,7 +311,7 @@ class TestCancellation:
         assert answer.result["output"]["blocks"][0]["text"] == "anyway"
 
     async def test_right_behind_the_request(self, link: HostLink) -> None:
-        request = messages.request(77, "call", {"name": "waiting", "input": {}})
+        request = messages.request(77, "call", {"call_id": "c", "name": "waiting", "input": {}})
         link.send_bytes(frames.encode_frame(request) + frames.encode_frame(messages.notification("cancel", {"id": 77})))
         await self.cancelled(link, 77)
 
@@ -320,29 +321,77 @@ class TestCancellation:
 
 
 class TestHostThatGoesAway:
-    async def test_requests_go_on_and_are_answered_after_a_reconnect(
+    async def test_a_call_goes_on_and_its_result_can_be_asked_for(
         self, host: FakeHost, link: HostLink, switch: Switch
     ) -> None:
-        request_id = link.ask("call", name="blocking", input={})
+        link.ask("call", call_id="one", name="blocking", input={})
         await switch.wait_started()
         host.close()
-        switch.go.set()
         await host.listen()
         again, hello = await host.welcome()
         assert hello.token == TOKEN
+        assert hello.episode is not None
+        assert (hello.episode.environment, hello.episode.running_calls) == ("Env", ["one"])
+        request_id = again.ask("result", call_id="one")
+        switch.go.set()
         answer = await again.answer()
         assert (answer.id, answer.error) == (request_id, None)
-        assert await again.request("prompt")
+        assert answer.result["output"]["blocks"][0]["text"] == "unblocked"
+        again.close()
+        third, hello = await host.welcome()  # the host died again before the client had the result
+        assert hello.episode is not None and hello.episode.finished_calls == ["one"]
+        assert await third.request("result", call_id="one") == answer.result
+        assert await third.request("call", call_id="one", name="big", input={}) == answer.result  # at most once
 
-    async def test_an_answer_that_could_not_be_sent_waits(self, host: FakeHost, link: HostLink, switch: Switch) -> None:
-        request_id = link.ask("call", name="blocking", input={})
+    async def test_ids_may_be_used_again_on_the_next_connection(
+        self, host: FakeHost, link: HostLink, switch: Switch
+    ) -> None:
+        first = link.ask("call", call_id="one", name="waiting", input={})
         await switch.wait_started()
         link.close()
         again, _ = await host.welcome()
-        again.close()
-        third, _ = await host.welcome()
-        switch.go.set()
-        assert (await third.answer()).id == request_id
+        again.send(messages.request(first, "prompt", {}))
+        answer = await again.answer()
+        assert (answer.id, answer.error) == (first, None)
+
+    async def test_an_adopted_call_can_be_cancelled(self, host: FakeHost, link: HostLink, switch: Switch) -> None:
+        link.ask("call", call_id="one", name="waiting", input={})
+        await switch.wait_started()
+        link.close()
+        again, _ = await host.welcome()
+        request_id = again.ask("result", call_id="one")
+        again.cancel(request_id)
+        answer = await again.answer()
+        assert answer.error is not None and answer.error.data.fault == "cancelled"
+
+    async def test_a_setup_runs_once_however_often_it_is_asked_for(self, host: FakeHost, link: HostLink) -> None:
+        assert await link.request("setup") is None
+        link.close()
+        again, _ = await host.welcome()
+        assert await again.request("setup") is None
+
+    async def test_results_are_forgotten_after_a_while_and_ids_are_not(
+        self, host: FakeHost, link: HostLink, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(jobs, "KEEP_S", 0)
+        assert await link.request("call", call_id="one", name="big", input={})
+        link.close()
+        again, hello = await host.welcome()
+        assert hello.episode is not None and hello.episode.forgotten_calls == ["one"]
+        for method in ("result", "call"):
+            fault, _ = await again.fault(method, call_id="one", name="big", input={})
+            assert fault == "unknown_call"
+
+    async def test_only_so_many_bytes_of_results_are_kept(
+        self, host: FakeHost, link: HostLink, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(jobs, "MAX_KEPT_BYTES", 10_000)
+        for call_id in ("one", "two", "three"):
+            await link.request("call", call_id=call_id, name="big", input={})
+        link.close()
+        _, hello = await host.welcome()
+        assert hello.episode is not None
+        assert (hello.episode.finished_calls, hello.episode.forgotten_calls) == (["three"], ["one", "two"])
 
     @pytest.mark.parametrize("welcomed", [True, False])
     async def test_the_end_after_the_set_time(self, host: FakeHost, welcomed: bool) -> None:
