@@ -164,7 +164,7 @@ class Engine:
         except docker_client.ImageNotFound as exc:
             message = f"the engine has no image {spec.image.tag!r} ({spec.image.id[:19]}) any more"
             raise SandboxFailed(Failure(Reason.IMAGE_NOT_FOUND, message)) from exc
-        except EngineError as exc:
+        except (EngineError, docker_client.NotFound) as exc:
             raise SandboxFailed(Failure(Reason.START_FAILED, str(exc))) from exc
 
     async def start(self, name: str, *, on_death: Callable[[], None]) -> None:
@@ -222,7 +222,10 @@ class Engine:
         found = await self._call(
             lambda: self._client.containers(all=True, filters={"label": f"{LABEL_SERVER}={server_id}"})
         )
-        return [ContainerRef(item["Id"], item["Names"][0].lstrip("/"), item["Labels"]) for item in found]
+        # One that is being removed may be listed without a name.
+        return [
+            ContainerRef(item["Id"], (item["Names"] or [item["Id"]])[0].lstrip("/"), item["Labels"]) for item in found
+        ]
 
     # In a thread
 
