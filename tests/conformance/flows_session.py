@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from .flows import flow
 from .flows_discovery import BAD_JSON
 from .talk import Talk, secrets_header
@@ -137,12 +139,10 @@ async def a_setup_that_raises(talk: Talk) -> None:
 @flow(patient=True)
 async def a_setup_that_takes_long(talk: Talk) -> None:
     await talk.create("workshop", {"setup_s": 28})
-    await talk.together(
-        (
-            talk.send("GET", "/workshop/prompt", sid="sid", record=False),
-            talk.send("POST", "/workshop/call", json={"name": "count", "input": {}}, sid="sid", record=False),
-            talk.send("GET", "/workshop/task_tools", sid="sid", record=False),
-        )
+    await asyncio.gather(
+        talk.get("/workshop/prompt", sid="sid"),
+        talk.call("workshop", "count"),
+        talk.get("/workshop/task_tools", sid="sid"),
     )
     await talk.delete()
 

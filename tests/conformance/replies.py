@@ -15,7 +15,8 @@ HEADERS = ("Content-Type", "Location", "Allow", "Retry-After", "X-Backend-State"
 STREAM_HEADERS = ("Cache-Control", "X-Accel-Buffering")
 """Those that keep proxies from holding a stream back; compared on streams."""
 
-_ABSENT = "(absent)"
+ABSENT = "(absent)"
+"""Stands for a key that one side has and the other has not."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def _deltas(place: str, theirs: Any, ours: Any) -> Iterator[Delta]:
         for key in sorted({*theirs, *ours}):
             inner = f"{place}.{key}" if place else key
             if key not in theirs or key not in ours:
-                yield Delta(inner, theirs.get(key, _ABSENT), ours.get(key, _ABSENT))
+                yield Delta(inner, theirs.get(key, ABSENT), ours.get(key, ABSENT))
             else:
                 yield from _deltas(inner, theirs[key], ours[key])
     elif isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
@@ -88,7 +89,7 @@ def _deltas(place: str, theirs: Any, ours: Any) -> Iterator[Delta]:
 
 
 def _short(value: Any) -> str:
-    text = value if value == _ABSENT else json.dumps(value, ensure_ascii=False)
+    text = value if value == ABSENT else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 200 else f"{text[:200]}… ({len(text)} characters)"
 
 

@@ -285,7 +285,7 @@ class Notebook(Environment):
     @tool
     def hand_in(self) -> ToolOutput:
         """Hand the notes in."""
-        return say("received", reward=float(len(self.env.sandbox.lines) == self.task_spec["lines"]), finished=True)
+        return say("received", reward=float(len(self.sandbox.lines) == self.task_spec["lines"]), finished=True)
 
 
 # --- Tools that only some tasks have ---------------------------------------------------------------------------------
@@ -443,7 +443,11 @@ class Workshop(Environment):
 
     @tool
     def echo(self, params: Text) -> ToolOutput:
-        """Return a text, many times over."""
+        """Return a text, many times over.
+
+        The text may be anything:
+            it comes back as it is.
+        """
         return say(params.text * params.times)
 
     @tool
