@@ -84,17 +84,23 @@ class SandboxHost:
         That is what an earlier process left behind, and what could not be removed when it should have been.
 
         Raises:
-            EngineError: the engine failed.
+            EngineError: the engine failed, for one of them at least; the others are removed.
         """
         removed = 0
+        error: EngineError | None = None
         for container in await self.engine.list_ours(self.state.server_id):
             if container.name not in self._alive:
-                await self.engine.remove(container.id)
-                removed += 1
+                try:
+                    await self.engine.remove(container.id)
+                    removed += 1
+                except EngineError as exc:
+                    error = exc
         alive_ids = {name.rpartition("-")[2] for name in self._alive}
         for directory in self.state.leftover_dirs():
             if directory.name not in alive_ids:
                 self.state.remove_dir(directory)
+        if error is not None:
+            raise error
         return removed
 
 
