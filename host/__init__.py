@@ -6,6 +6,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     build          ``ors-host build``: an image from a folder
     check          the proof that an image answers
     serve          the life of the server: opens what is below in order, closes it in reverse
+    recovery       at the start: what an earlier host left is adopted or removed
     app            HTTP: the one place where an error becomes a response
     routes         a handler for each endpoint: parse, ask, answer
     parsing        requests → values
@@ -23,6 +24,8 @@ The map, from the top down; a module imports only from those below it (``tests/t
     engine         Docker: create, start, remove, list what is ours, tell of deaths
     docker_client  the one module that imports ``docker``
     channel        requests and answers over the unix socket, matched by id
+    intake         what all channels share: memory for what comes in, and a process for what is heavy to read
+    answers        what a runtime answers, checked
     state          the state directory: identity, lock, sockets
     sse            events → bytes
     lifecycle      a session's states, as a table

@@ -6,29 +6,23 @@ session containers are, which answers. If it dies it is replaced at the next que
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import anyio
 import structlog
-from pydantic import TypeAdapter, ValidationError
 
+from host.answers import InvalidAnswer, as_json, as_value
 from host.channel import RequestTimeout, RuntimeFault
 from host.engine import LABEL_RUNTIME, EngineError, Image, ImageMissing
 from host.errors import EnvironmentFailed, InvalidRequest, SandboxFailed, StartupError, UnknownEnvironment
 from host.sandbox import Role, Sandbox, SandboxHost
-from sandbox_runtime.messages import Fault, ListToolsOutput, Method, Split, describe
+from sandbox_runtime.messages import Fault, ListToolsOutput, Method, Split
 
 log = structlog.get_logger()
 T = TypeVar("T")
-
-_TOOLS = TypeAdapter(ListToolsOutput)
-_SPLITS = TypeAdapter(list[Split])
-_TASK = TypeAdapter(dict[str, Any])
-_TASKS = TypeAdapter(list[dict[str, Any]])
-_COUNT = TypeAdapter(int)
 
 _CALLERS_FAULT = frozenset({Fault.INVALID_SPLIT, Fault.INVALID_INDEX, Fault.NOT_SUPPORTED})
 
@@ -82,52 +76,58 @@ class Environment:
         """What its sessions' containers are made from."""
         return self._image.image
 
-    async def tasks(self, split: str) -> list[dict[str, Any]]:
-        """Return all tasks of a split.
+    async def tasks(self, split: str) -> bytes:
+        """Return all tasks of a split, as a JSON array.
 
         Raises:
             InvalidRequest: no such split, or the environment can't list its tasks.
             EnvironmentFailed, SandboxFailed: the environment or its container failed.
         """
-        return await self._ask(Method.LIST_TASKS, {"split": self._checked(split)}, _TASKS)
+        return await self._ask(as_json, Method.LIST_TASKS, {"split": self._checked(split)})
 
     async def num_tasks(self, split: str) -> int:
         """Return how many tasks a split has. Raises as ``tasks``."""
-        return await self._ask(Method.NUM_TASKS, {"split": self._checked(split)}, _COUNT)
+        return await self._ask(as_value, Method.NUM_TASKS, {"split": self._checked(split)})
 
     async def task(self, split: str, index: int) -> dict[str, Any]:
         """Return one task, a negative index counting from the end. Raises as ``tasks``."""
-        return await self._ask(Method.GET_TASK, {"split": self._checked(split), "index": index}, _TASK)
+        return await self._ask(as_value, Method.GET_TASK, {"split": self._checked(split), "index": index})
 
-    async def task_range(self, split: str, start: int | None, stop: int | None) -> list[dict[str, Any]]:
-        """Return the tasks of a slice. Raises as ``tasks``."""
+    async def task_range(self, split: str, start: int | None, stop: int | None) -> bytes:
+        """Return the tasks of a slice, as a JSON array. Raises as ``tasks``."""
         params = {"split": self._checked(split), "start": start, "stop": stop}
-        return await self._ask(Method.GET_TASK_RANGE, params, _TASKS)
+        return await self._ask(as_json, Method.GET_TASK_RANGE, params)
 
     def _checked(self, split: str) -> str:
         if not any(known.name == split for known in self.splits):
             raise InvalidRequest("Invalid split")
         return split
 
-    async def _ask(self, method: Method, params: Mapping[str, Any], answer: TypeAdapter[T]) -> T:
+    async def _ask(self, read: Callable[[Method, Any], T], method: Method, params: Mapping[str, Any]) -> T:
         sandbox = await self._image.sandbox()
-        return await _ask(sandbox, self.runtime_name, method, params, answer, timeout_s=self._timeout_s)
+        return await _ask(sandbox, self.runtime_name, read, method, params, timeout_s=self._timeout_s)
 
 
 async def _ask(
-    sandbox: Sandbox, env: str, method: Method, params: Mapping[str, Any], answer: TypeAdapter[T], *, timeout_s: float
+    sandbox: Sandbox,
+    env: str,
+    read: Callable[[Method, Any], T],
+    method: Method,
+    params: Mapping[str, Any],
+    *,
+    timeout_s: float,
 ) -> T:
     try:
         value = await sandbox.request(method, {"env": env, **params}, timeout_s=timeout_s)
-        return answer.validate_python(value)
+        return read(method, value)
     except RuntimeFault as exc:
         if exc.fault in _CALLERS_FAULT:
             raise InvalidRequest(str(exc)) from exc
         raise EnvironmentFailed(str(exc)) from exc
     except RequestTimeout as exc:
         raise EnvironmentFailed(f"{method} took longer than {timeout_s:g} s") from exc
-    except ValidationError as exc:
-        raise EnvironmentFailed(f"the answer to {method} is not valid: {describe(exc)[:500]}") from exc
+    except InvalidAnswer as exc:
+        raise EnvironmentFailed(f"the answer to {method} is not valid: {exc}") from exc
 
 
 class Catalog:
@@ -213,8 +213,8 @@ async def _discover(host: SandboxHost, catalog: _ImageCatalog) -> list[Environme
         if not sandbox.environments:
             raise StartupError(f"image {tag!r} has no environment")
         for runtime_name in sandbox.environments:
-            tools = await _ask(sandbox, runtime_name, Method.LIST_TOOLS, {}, _TOOLS, timeout_s=timeout_s)
-            splits = await _ask(sandbox, runtime_name, Method.LIST_SPLITS, {}, _SPLITS, timeout_s=timeout_s)
+            tools = await _ask(sandbox, runtime_name, as_value, Method.LIST_TOOLS, {}, timeout_s=timeout_s)
+            splits = await _ask(sandbox, runtime_name, as_value, Method.LIST_SPLITS, {}, timeout_s=timeout_s)
             for what, found in (("tool", tools.tools), ("split", splits)):
                 if not found:
                     raise StartupError(

@@ -5,7 +5,8 @@ untrusted, so anything that is not exactly what was asked for ends the channel:
 
 1. One connection, ever, from the runtime's uid (``SO_PEERCRED``), whose first message is ``hello`` with the sandbox's token.
 2. After that only answers, each to a request that is open, each once.
-3. The channel has no task and no queue: bytes are decoded where they arrive, an answer wakes the one who waits for it.
+3. The channel has no task: bytes are decoded where they arrive, an answer wakes the one who waits for it. Only what is heavy
+   to read is read elsewhere (``intake.py``), and until that is done nothing more is taken in.
 
 Words for an end: ``ChannelClosed`` (we closed it), ``ChannelBroken`` (the other side is gone), ``ProtocolViolation`` (it broke
 the rules). ``RuntimeFault`` is no end: the runtime answered with an error.
@@ -19,12 +20,15 @@ import hmac
 import os
 import socket
 import struct
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from host.answers import MAX_FAULT_CHARS, InvalidAnswer, Verdict, is_light
+from host.intake import Intake
 from host.state import SOCKET_NAME, TOKEN_NAME
 from sandbox_runtime import frames, messages
 from sandbox_runtime.messages import Fault, Hello, Method, Request, Response
@@ -64,15 +68,19 @@ class RequestTimeout(Exception):
 class Channel:
     """One sandbox's channel, listening from ``listen()`` until ``aclose()``."""
 
-    def __init__(self, directory: Path, *, token: str, runtime_uid: int, max_frame_bytes: int) -> None:
+    def __init__(
+        self, directory: Path, *, token: str, runtime_uid: int, max_frame_bytes: int, intake: Intake | None = None
+    ) -> None:
         self.directory = directory
         self.max_frame_bytes = max_frame_bytes
+        self._intake = intake or Intake(max_held_bytes=4 * max_frame_bytes)
         self._token = token
         self._runtime_uid = runtime_uid
         self._server: asyncio.Server | None = None
         self._transport: asyncio.Transport | None = None
         self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self._pending: dict[int, asyncio.Future[Any] | None] = {}  # None: nobody waits any more
+        self._asked: dict[int, Method] = {}
         self._next_id = 1
         self._end: Exception | None = None
         self._ended = asyncio.Event()
@@ -134,13 +142,14 @@ class Channel:
     async def request(
         self, method: Method, params: Mapping[str, Any], *, timeout_s: float, cancel_grace_s: float = 0
     ) -> Any:
-        """Ask the runtime; return its answer's ``result``, which the caller must validate.
+        """Ask the runtime; return its answer's ``result``, which the caller must validate (``answers.as_json``, ``as_value``).
 
         A request that times out or whose task is cancelled is cancelled in the runtime as well. After a time-out the runtime
         has ``cancel_grace_s`` to confirm that what it started is over.
 
         Raises:
             RuntimeFault: the runtime answered with an error.
+            InvalidAnswer: it answered at length, and not what the method promises.
             RequestTimeout: no answer in ``timeout_s``.
             ChannelClosed, ChannelBroken, ProtocolViolation: the channel ended.
             frames.FrameTooLarge: the request itself is over the limit.
@@ -152,6 +161,7 @@ class Channel:
         self._send(messages.request(request_id, method, params))
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._pending[request_id] = answer
+        self._asked[request_id] = method
         try:
             # wait() leaves the future alone when it times out or is cancelled: the answer may still be owed.
             await asyncio.wait((answer,), timeout=timeout_s)
@@ -209,6 +219,7 @@ class Channel:
             if answer is not None and not answer.done():
                 answer.set_exception(end)
         self._pending.clear()
+        self._asked.clear()
         if self._transport is not None:
             self._transport.abort()
 
@@ -257,13 +268,31 @@ class Channel:
     def _received_answer(self, response: Response) -> None:
         if response.id not in self._pending:
             raise ProtocolViolation("an answer to no open request")
-        answer = self._pending.pop(response.id)
-        if answer is None or answer.done():
+        answer = self._pop(response.id)
+        if answer is None:
             return
         if response.error is None:
             answer.set_result(response.result)
         else:
-            answer.set_exception(RuntimeFault(response.error.data.fault, response.error.message))
+            message = response.error.message[:MAX_FAULT_CHARS]
+            answer.set_exception(RuntimeFault(response.error.data.fault, message))
+
+    def _received_verdict(self, verdict: Verdict) -> None:
+        answer = self._pop(verdict.request_id)
+        if answer is None:
+            return
+        if verdict.fault is not None:
+            answer.set_exception(RuntimeFault(verdict.fault, verdict.message))
+        elif verdict.invalid is not None:
+            answer.set_exception(InvalidAnswer(verdict.invalid))
+        else:
+            answer.set_result(verdict.answer)
+
+    def _pop(self, request_id: int) -> asyncio.Future[Any] | None:
+        """Take an open request off the list; return its future if somebody still waits."""
+        del self._asked[request_id]
+        answer = self._pending.pop(request_id)
+        return None if answer is None or answer.done() else answer
 
     def _lost(self, transport: asyncio.Transport) -> None:
         if transport is self._transport:
@@ -271,12 +300,14 @@ class Channel:
 
 
 class _Connection(asyncio.Protocol):
-    """One accepted connection: decodes frames, leaves all judgement to the channel."""
+    """One accepted connection: decodes frames, in order, and leaves all judgement to the channel."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._decoder = frames.FrameDecoder(max_bytes=channel.max_frame_bytes)
         self._transport: asyncio.Transport | None = None
+        self._bodies: deque[bytes] = deque()
+        self._heavy_bytes = 0  # of the frame that is being read elsewhere
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -289,16 +320,56 @@ class _Connection(asyncio.Protocol):
         if self._transport is None:
             return
         try:
-            for message in self._decoder.feed(data):
-                self._channel._received(message)
+            self._bodies += self._decoder.bodies(data)
+            self._read()
         except frames.FrameError as exc:
             self._channel._finish(ProtocolViolation(str(exc)))
         except ProtocolViolation as exc:
             self._channel._finish(exc)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._channel._intake.hold(self, 0, self._evict)
         if self._transport is not None:
             self._channel._lost(self._transport)
+
+    def _read(self) -> None:
+        while self._bodies and not self._heavy_bytes and not self._channel.ended:
+            body = self._bodies.popleft()
+            if is_light(body):
+                self._channel._received(frames.parse_body(body))
+            else:
+                self._read_elsewhere(body)
+        if not self._channel.ended:
+            self._channel._intake.hold(self, self._decoder.buffered_bytes + self._heavy_bytes, self._evict)
+
+    def _read_elsewhere(self, body: bytes) -> None:
+        if not self._channel._hello.done():
+            raise ProtocolViolation("hello: it is too large")
+        assert self._transport is not None
+        self._heavy_bytes = len(body)
+        self._transport.pause_reading()
+        self._channel._intake.check(body, self._channel._asked, self._checked)
+
+    def _checked(self, found: Verdict | Exception) -> None:
+        self._heavy_bytes = 0
+        if self._channel.ended:
+            return
+        try:
+            if isinstance(found, frames.FrameError):
+                raise found
+            if isinstance(found, Exception):
+                raise ProtocolViolation(f"not a message: {str(found)[:500]}")
+            self._channel._received_verdict(found)
+            self._read()
+        except frames.FrameError as exc:
+            self._channel._finish(ProtocolViolation(str(exc)))
+        except ProtocolViolation as exc:
+            self._channel._finish(exc)
+        if self._transport is not None and not self._heavy_bytes and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _evict(self) -> None:
+        self._channel._finish(ProtocolViolation("a frame was left unfinished while memory for such frames was short"))
 
 
 def _peer_uid(transport: asyncio.Transport) -> int:

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from aiohttp import web
-from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from host import __version__, parsing, sse
@@ -23,7 +22,6 @@ from host.errors import Reason, SessionEnded
 from host.session import Session, SessionSpec
 from host.sessions import Sessions
 from sandbox_runtime.messages import (
-    Block,
     CreateSession,
     GetTask,
     GetTaskRange,
@@ -38,13 +36,13 @@ PING_S = 10.0
 """Between comments on a silent stream; clients give a stream up after 30 s without a byte."""
 
 _WRITE_BYTES = 256 * 1024
+_WRITE_S = 60.0
 _STREAM_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache",
     "Connection": "keep-alive",
     "X-Accel-Buffering": "no",
 }
-_PROMPT = TypeAdapter(list[Block])
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,7 @@ class Routes:
     def table(self) -> Iterator[web.RouteDef]:
         """Yield all routes. Those of an environment are there with its name in front, and bare."""
         yield web.get("/health", self.health)
+        yield web.get("/ready", self.ready)
         yield web.get("/version", self.version)
         yield web.get("/list_environments", self.list_environments)
         yield web.post("/create_session", self.create_session)
@@ -82,6 +81,11 @@ class Routes:
     async def health(self, request: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
 
+    async def ready(self, request: web.Request) -> web.Response:
+        if (problem := self.sessions.why_not_ready()) is not None:
+            raise problem
+        return web.json_response({"status": "ready"})
+
     async def version(self, request: web.Request) -> web.Response:
         return web.json_response({"version": __version__, "build_sha": None})
 
@@ -103,7 +107,7 @@ class Routes:
     async def tasks(self, request: web.Request) -> web.Response:
         environment = self._environment(request)
         body = await parsing.body(request, ListTasks)
-        return _answer(request, environment, tasks=await environment.tasks(body.split))
+        return _answer(request, environment, "tasks", await environment.tasks(body.split))
 
     async def num_tasks(self, request: web.Request) -> web.Response:
         environment = self._environment(request)
@@ -113,12 +117,13 @@ class Routes:
     async def task(self, request: web.Request) -> web.Response:
         environment = self._environment(request)
         body = await parsing.body(request, GetTask)
-        return _answer(request, environment, task=await environment.task(body.split, body.index))
+        return _answer(request, environment, "task", to_json(await environment.task(body.split, body.index)))
 
     async def task_range(self, request: web.Request) -> web.Response:
         environment = self._environment(request)
         body = await parsing.body(request, GetTaskRange)
-        return _answer(request, environment, tasks=await environment.task_range(body.split, body.start, body.stop))
+        tasks = await environment.task_range(body.split, body.start, body.stop)
+        return _answer(request, environment, "tasks", tasks)
 
     # --- Sessions ---------------------------------------------------------------------------------------------------
 
@@ -165,11 +170,11 @@ class Routes:
 
     async def task_tools(self, request: web.Request) -> web.Response:
         async with self._session(request) as session:
-            return _json((await session.task_tools()).model_dump_json())
+            return _json(await session.task_tools())
 
     async def prompt(self, request: web.Request) -> web.Response:
         async with self._session(request) as session:
-            return _json(_PROMPT.dump_json(list(await session.prompt())))
+            return _json(await session.prompt())
 
     async def call(self, request: web.Request) -> web.StreamResponse:
         sid = parsing.session_id(request)
@@ -212,10 +217,10 @@ def _json(text: str | bytes) -> web.Response:
     return web.Response(body=raw, content_type="application/json", charset="utf-8")
 
 
-def _answer(request: web.Request, environment: Environment, **fields: object) -> web.Response:
+def _answer(request: web.Request, environment: Environment, field: str, value: bytes) -> web.Response:
     """Answer a discovery question, with the environment's name as the client wrote it, which the newer client needs."""
     name = request.match_info.get("env", environment.name)
-    return _json(to_json({**fields, "env_name": name}, inf_nan_mode="null"))
+    return _json(b'{"%b":%b,"env_name":%b}' % (field.encode(), value, to_json(name)))
 
 
 @asynccontextmanager
@@ -232,32 +237,50 @@ async def _stream(request: web.Request) -> AsyncIterator[web.StreamResponse]:
 
 async def _stream_call(request: web.Request, call: ToolCall) -> web.StreamResponse:
     async with _stream(request) as stream:
-        await stream.write(sse.event("task_id", call.id))
+        await _write(stream, sse.event("task_id", call.id))
         while not call.done.is_set():
             try:
                 async with asyncio.timeout(PING_S):
                     await call.done.wait()
             except TimeoutError:
-                await stream.write(sse.PING)
+                await _write(stream, sse.PING)
         assert call.outcome is not None
-        await _write_outcome(stream, call.outcome)
+        await _write_outcome(request, stream, call.outcome)
     return stream
 
 
 async def _stream_error(request: web.Request, text: str) -> web.StreamResponse:
     async with _stream(request) as stream:
-        await stream.write(sse.error(text))
+        await _write(stream, sse.error(text))
     return stream
 
 
-async def _write_outcome(stream: web.StreamResponse, outcome: Outcome) -> None:
-    if outcome.event == "error":
-        await stream.write(sse.error(outcome.text))
-        return
-    batch = bytearray()
-    for piece in sse.result(outcome.text):
-        batch += piece
-        if len(batch) >= _WRITE_BYTES:
-            await stream.write(bytes(batch))
-            batch.clear()
-    await stream.write(bytes(batch))
+async def _write_outcome(request: web.Request, stream: web.StreamResponse, outcome: Outcome) -> None:
+    match outcome.event:
+        case "cut":
+            if request.transport is not None:
+                request.transport.abort()  # no orderly end: that would be an end to the client
+            raise ConnectionAbortedError
+        case "error":
+            await _write(stream, sse.error(outcome.text))
+        case "end":
+            batch = bytearray()
+            for piece in sse.result(outcome.text):
+                batch += piece
+                if len(batch) >= _WRITE_BYTES:
+                    await _write(stream, bytes(batch))
+                    batch.clear()
+            await _write(stream, bytes(batch))
+
+
+async def _write(stream: web.StreamResponse, data: bytes) -> None:
+    """Write, with a deadline: a client that no longer reads must not keep its session from being idle for ever.
+
+    Raises:
+        ConnectionError: the client is gone, or as good as gone.
+    """
+    try:
+        async with asyncio.timeout(_WRITE_S):
+            await stream.write(data)
+    except TimeoutError:
+        raise ConnectionAbortedError from None

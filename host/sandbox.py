@@ -30,6 +30,7 @@ from host.engine import (
     Limits,
 )
 from host.errors import Failure, InvalidRequest, Reason, SandboxFailed
+from host.intake import Intake
 from host.settings import Settings
 from host.state import StateDir
 from sandbox_runtime.frames import FrameTooLarge
@@ -61,6 +62,7 @@ class SandboxHost:
         self.settings = settings
         self.starting = anyio.CapacityLimiter(settings.start_concurrency)
         self.limits = Limits(settings.memory, settings.cpus, settings.pids, settings.tmp_size)
+        self.intake = Intake(max_held_bytes=4 * settings.max_frame)
         self._alive: set[str] = set()
 
     def enlist(self, name: str) -> None:
@@ -130,6 +132,7 @@ class Sandbox:
             token=host.state.token(sandbox_id),
             runtime_uid=remapped[0] if remapped else 0,
             max_frame_bytes=host.settings.max_frame,
+            intake=host.intake,
         )
         spec = ContainerSpec(
             name=name,
@@ -194,7 +197,7 @@ class Sandbox:
         """Ask the runtime; see ``Channel.request``. The answer is untrusted: validate it.
 
         Raises:
-            RuntimeFault, RequestTimeout: as the channel does.
+            RuntimeFault, InvalidAnswer, RequestTimeout: as the channel does.
             SandboxFailed: the sandbox is dead, or died while this waited.
             InvalidRequest: the request is larger than a message may be.
         """

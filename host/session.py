@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 import structlog
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint_if_cancelled
-from pydantic import TypeAdapter, ValidationError
 
+from host.answers import InvalidAnswer, as_json
 from host.calls import Calls, Outcome, ToolCall
 from host.capacity import Capacity
 from host.channel import RequestTimeout, RuntimeFault
@@ -34,14 +34,9 @@ from host.errors import (
 )
 from host.lifecycle import Clock, Event, State, expiry, move
 from host.sandbox import Role, Sandbox, SandboxHost
-from sandbox_runtime.messages import Blocks, Fault, ListToolsOutput, Method, RunToolOutput, describe
+from sandbox_runtime.messages import Fault, Method
 
 log = structlog.get_logger()
-T = TypeVar("T")
-
-_BLOCKS: TypeAdapter[Blocks] = TypeAdapter(Blocks)
-_TOOLS = TypeAdapter(ListToolsOutput)
-_TOOL_RESULT = TypeAdapter(RunToolOutput)
 
 
 @dataclass(frozen=True)
@@ -237,8 +232,8 @@ class Session:
             self._requests_in_flight -= 1
             self._touch()
 
-    async def prompt(self) -> Blocks:
-        """Return the task's prompt, waiting for set-up if need be. Asks the environment exactly once.
+    async def prompt(self) -> bytes:
+        """Return the task's prompt (JSON of ``Blocks``), waiting for set-up if need be. Asks the environment exactly once.
 
         Raises:
             StillStarting: set-up is not done yet.
@@ -249,18 +244,18 @@ class Session:
             await self._settled.wait()
         if self._state in (State.STARTING, State.SETTING_UP):
             raise StillStarting
-        return await self._ask(Method.PROMPT, _BLOCKS)
+        return await self._ask(Method.PROMPT)
 
-    async def task_tools(self) -> ListToolsOutput:
-        """Return the tools of this task, shared ones first. Does not wait for set-up.
+    async def task_tools(self) -> bytes:
+        """Return the tools of this task (JSON of ``ListToolsOutput``), shared ones first. Does not wait for set-up.
 
         Raises:
             SessionEnded, EnvironmentFailed: as ``prompt``.
         """
         await self._created.wait()
-        return await self._ask(Method.TASK_TOOLS, _TOOLS)
+        return await self._ask(Method.TASK_TOOLS)
 
-    async def _ask(self, method: Method, answer: TypeAdapter[T]) -> T:
+    async def _ask(self, method: Method) -> bytes:
         if self._sandbox is None or self._state not in (State.SETTING_UP, State.READY):
             raise self._ended()
         timeout_s = self._settings.call_timeout_s
@@ -268,7 +263,7 @@ class Session:
             value = await self._sandbox.request(
                 method, {}, timeout_s=timeout_s, cancel_grace_s=self._settings.cancel_grace_s
             )
-            return answer.validate_python(value)
+            return as_json(method, value)
         except RuntimeFault as exc:
             if exc.fault is Fault.NOT_SUPPORTED:
                 raise NotFound(str(exc)) from exc
@@ -276,7 +271,7 @@ class Session:
         except RequestTimeout as exc:
             self._close_unless_ended(exc, f"{method} took longer than {timeout_s:g} s")
             raise EnvironmentFailed(f"{Reason.CALL_TIMEOUT}: {method} took longer than {timeout_s:g} s") from exc
-        except ValidationError as exc:
+        except InvalidAnswer as exc:
             self._close_for_answer(method, exc)
             raise self._ended() from exc
         except SandboxFailed as exc:
@@ -326,7 +321,7 @@ class Session:
                 timeout_s=timeout_s,
                 cancel_grace_s=self._settings.cancel_grace_s,
             )
-            result = _TOOL_RESULT.validate_python(value)
+            text = as_json(Method.CALL, value).decode()
         except RuntimeFault as exc:
             return Outcome("error", str(exc))
         except InvalidRequest as exc:
@@ -335,11 +330,11 @@ class Session:
             message = f"the call took longer than {timeout_s:g} s"
             self._close_unless_ended(exc, message)
             return Outcome("error", str(Failure(Reason.CALL_TIMEOUT, message)))
-        except ValidationError as exc:
+        except InvalidAnswer as exc:
             return Outcome("error", str(self._close_for_answer(Method.CALL, exc)))
         except SandboxFailed as exc:
             return Outcome("error", str(exc.failure))
-        return Outcome("end", result.model_dump_json())
+        return Outcome("end", text)
 
     # --- Common -----------------------------------------------------------------------------------------------------
 
@@ -354,9 +349,7 @@ class Session:
         if not timeout.ended:
             self.close(Failure(Reason.CALL_TIMEOUT, f"{message} and did not end when told to"))
 
-    def _close_for_answer(self, method: Method, exc: ValidationError) -> Failure:
-        failure = Failure(
-            Reason.PROTOCOL_VIOLATION, f"the runtime's answer to {method} is not valid: {describe(exc)[:500]}"
-        )
+    def _close_for_answer(self, method: Method, exc: InvalidAnswer) -> Failure:
+        failure = Failure(Reason.PROTOCOL_VIOLATION, f"the runtime's answer to {method} is not valid: {exc}")
         self.close(failure)
         return failure

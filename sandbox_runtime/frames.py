@@ -66,10 +66,24 @@ class FrameDecoder:
             FrameTooLarge: a frame announces more than the limit.
             FrameError: a body is not a JSON object, or an earlier call raised.
         """
+        try:
+            return [parse_body(body) for body in self.bodies(data)]
+        except FrameError:
+            self._dead = True
+            self._buffer.clear()
+            raise
+
+    def bodies(self, data: bytes) -> list[bytes]:
+        """Return the bodies that ``data`` completes, in order and unread: for one who must know how heavy they are first.
+
+        Raises:
+            FrameTooLarge: a frame announces more than the limit.
+            FrameError: an earlier call raised.
+        """
         if self._dead:
             raise FrameError("data after a framing error")
         self._buffer += data
-        messages: list[dict[str, Any]] = []
+        bodies: list[bytes] = []
         start = 0
         try:
             while len(self._buffer) - start >= HEADER_BYTES:
@@ -80,21 +94,32 @@ class FrameDecoder:
                 if len(self._buffer) - body_start < size:
                     break
                 start = body_start + size
-                messages.append(_parse(bytes(self._buffer[body_start:start])))
+                with memoryview(self._buffer) as view:
+                    bodies.append(bytes(view[body_start:start]))
         except FrameError:
             self._dead = True
             self._buffer.clear()
             raise
         del self._buffer[:start]
-        return messages
+        return bodies
 
     @property
     def at_boundary(self) -> bool:
         """True if no frame is half read: an end of the stream here is a clean one."""
         return not self._buffer
 
+    @property
+    def buffered_bytes(self) -> int:
+        """How much of an unfinished frame is held."""
+        return len(self._buffer)
 
-def _parse(body: bytes) -> dict[str, Any]:
+
+def parse_body(body: bytes) -> dict[str, Any]:
+    """Return a frame's body as the object that it holds.
+
+    Raises:
+        FrameError: it is not a JSON object.
+    """
     try:
         message = from_json(body, allow_inf_nan=False, cache_strings="keys")
     except ValueError as exc:

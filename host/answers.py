@@ -1,0 +1,133 @@
+"""What runtimes answer, checked: each answer must be what its method promises, and becomes JSON to send on.
+
+A frame of a few megabytes can hold millions of values, which take a second to parse and a hundred times their size as objects.
+``is_light`` tells, at the speed of a byte search, whether a frame may be parsed where it arrives; ``check`` is for the others
+and runs in another process (``intake.py``), so that no session's answer can stall or swell the host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from sandbox_runtime import frames, messages
+from sandbox_runtime.messages import Blocks, Fault, ListToolsOutput, Method, Response, RunToolOutput, Split, describe
+
+LIGHT_BYTES = 1024 * 1024
+"""Text costs about 2 ms a MiB; a screenshot is smaller."""
+
+LIGHT_VALUES = 20_000
+"""Objects, arrays and their members cost up to 0.8 µs each, parsed and written again."""
+
+MAX_VALUES = 1_000_000
+"""In one frame: 200,000 tasks of five fields. As objects they take about 100 MB."""
+
+MAX_FAULT_CHARS = 16 * 1024
+"""Of an error's text, which goes to logs, bodies and streams."""
+
+_ADAPTERS: Mapping[Method, TypeAdapter[Any]] = {
+    Method.LIST_TOOLS: TypeAdapter(ListToolsOutput),
+    Method.LIST_SPLITS: TypeAdapter(list[Split]),
+    Method.LIST_TASKS: TypeAdapter(list[dict[str, Any]]),
+    Method.NUM_TASKS: TypeAdapter(int),
+    Method.GET_TASK: TypeAdapter(dict[str, Any]),
+    Method.GET_TASK_RANGE: TypeAdapter(list[dict[str, Any]]),
+    Method.PROMPT: TypeAdapter(Blocks),
+    Method.TASK_TOOLS: TypeAdapter(ListToolsOutput),
+    Method.CALL: TypeAdapter(RunToolOutput),
+    Method.RESULT: TypeAdapter(RunToolOutput),
+}
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)  # create, setup, teardown: their answer says only that they are done
+
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+
+
+class InvalidAnswer(Exception):
+    """The runtime answered, in a sound frame, with what the method doesn't promise; ``str()`` names the field."""
+
+
+@dataclass(frozen=True)
+class CheckedJSON:
+    """An answer that was checked elsewhere, as JSON."""
+
+    json: bytes
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What ``check`` found: ``answer`` unless ``fault`` (the runtime answered with an error) or ``invalid`` says why not."""
+
+    request_id: int
+    answer: CheckedJSON | None = None
+    fault: Fault | None = None
+    message: str = ""
+    invalid: str | None = None
+
+
+def is_light(body: bytes) -> bool:
+    """Tell whether a frame's body costs no more than a few milliseconds to parse, whatever it holds."""
+    return len(body) <= LIGHT_BYTES and _values_at_most(body) <= LIGHT_VALUES
+
+
+def check(body: bytes, asked: Mapping[int, Method]) -> Verdict:
+    """Parse and check the answer in a frame's body to one of the requests in ``asked``.
+
+    Raises:
+        frames.FrameError: it isn't JSON, or holds too many values.
+        messages.MessageError: it is no answer, or to no open request.
+    """
+    if _values_at_most(body) > MAX_VALUES and _values_at_most(_STRING.sub(b"", body)) > MAX_VALUES:
+        raise frames.FrameError(f"a frame with more than {MAX_VALUES} values")
+    response = messages.parse_message(frames.parse_body(body))
+    if not isinstance(response, Response):
+        raise messages.MessageError("a runtime may only answer")
+    if response.id not in asked:
+        raise messages.MessageError("an answer to no open request")
+    if response.error is not None:
+        return Verdict(response.id, fault=response.error.data.fault, message=response.error.message[:MAX_FAULT_CHARS])
+    try:
+        return Verdict(response.id, CheckedJSON(as_json(asked[response.id], response.result)))
+    except InvalidAnswer as exc:
+        return Verdict(response.id, invalid=str(exc))
+
+
+def as_json(method: Method, value: Any) -> bytes:
+    """Return a method's answer as JSON.
+
+    Raises:
+        InvalidAnswer: it isn't what the method promises.
+    """
+    if isinstance(value, CheckedJSON):
+        return value.json
+    return _adapter(method).dump_json(_validated(method, value))
+
+
+def as_value(method: Method, value: Any) -> Any:
+    """Return a method's answer as the value that the method promises.
+
+    Raises:
+        InvalidAnswer: it isn't that.
+    """
+    if isinstance(value, CheckedJSON):
+        return _adapter(method).validate_json(value.json)
+    return _validated(method, value)
+
+
+def _validated(method: Method, value: Any) -> Any:
+    try:
+        return _adapter(method).validate_python(value)
+    except ValidationError as exc:
+        raise InvalidAnswer(describe(exc)[:500]) from exc
+
+
+def _adapter(method: Method) -> TypeAdapter[Any]:
+    return _ADAPTERS.get(method, _ANYTHING)
+
+
+def _values_at_most(body: bytes) -> int:
+    """Return no less than the number of values in a JSON text (more, if its strings hold punctuation)."""
+    return body.count(b",") + body.count(b"[") + body.count(b"{") + body.count(b":")

@@ -1,0 +1,109 @@
+"""What all channels share when they take in bytes: a bound on memory, and a process for frames that are heavy to read.
+
+1. A frame may be large, and a runtime may leave it half sent. What all of them hold together is bounded; when it is too much
+   the runtime that has kept the host waiting longest loses its channel.
+2. Heavy frames are read by one process, one at a time, which is started for the first and ended when it had nothing to do for
+   a while. It has a lower priority and a bound on its memory; what comes back is checked JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import resource
+import signal
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+from host.answers import Verdict, check
+from sandbox_runtime.frames import DEFAULT_MAX_FRAME_BYTES, FrameError
+from sandbox_runtime.messages import Method
+
+_READER_BYTES = 2 * 1024**3
+"""The reading process's address space: a frame of the largest size, its values, and the text made from them, with room."""
+
+_IDLE_S = 10.0
+_NICE = 5
+_PR_SET_PDEATHSIG = 1
+
+
+class Intake:
+    """One for all channels of a host. Nothing runs until it is needed; ``close()`` ends what does."""
+
+    def __init__(self, *, max_held_bytes: int = 4 * DEFAULT_MAX_FRAME_BYTES) -> None:
+        self.max_held_bytes = max_held_bytes
+        self._held: dict[Hashable, tuple[int, Callable[[], None]]] = {}  # the longest waiting first
+        self._reader: ProcessPoolExecutor | None = None
+        self._reading = 0
+        self._idle: asyncio.TimerHandle | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held of frames that are not finished."""
+        return sum(size for size, _evict in self._held.values())
+
+    def hold(self, key: Hashable, size: int, evict: Callable[[], None]) -> None:
+        """Say that ``key`` now holds ``size`` bytes; ``evict`` ends it, if it comes to that."""
+        if size == 0:
+            self._held.pop(key, None)
+            return
+        self._held[key] = (size, evict)
+        while self.held_bytes > self.max_held_bytes:
+            longest_waiting = next(iter(self._held))
+            _size, evict = self._held.pop(longest_waiting)
+            evict()
+
+    def check(self, body: bytes, asked: Mapping[int, Method], done: Callable[[Verdict | Exception], None]) -> None:
+        """Have ``answers.check`` done by the reading process; ``done`` gets what it returned or raised, in the event loop."""
+        try:
+            reading = asyncio.wrap_future(self._open().submit(check, body, dict(asked)))
+        except BrokenProcessPool:  # it died since it was last used
+            self.close()
+            reading = asyncio.wrap_future(self._open().submit(check, body, dict(asked)))
+        self._reading += 1
+        reading.add_done_callback(lambda _: self._checked(reading, done))
+
+    def _checked(self, reading: asyncio.Future[Verdict], done: Callable[[Verdict | Exception], None]) -> None:
+        self._reading -= 1
+        result: Verdict | BaseException
+        if reading.cancelled():
+            result = FrameError("the frame was not read: the host is closing")
+        else:
+            result = reading.exception() or reading.result()
+        if isinstance(result, MemoryError | BrokenProcessPool):
+            self.close()
+            result = FrameError("a frame that is too heavy to be read")
+        elif self._reading == 0 and self._reader is not None:
+            self._idle = asyncio.get_running_loop().call_later(_IDLE_S, self.close)
+        assert not isinstance(result, BaseException) or isinstance(result, Exception)
+        done(result)
+
+    def close(self) -> None:
+        """End the reading process, if it runs."""
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        if self._reader is not None:
+            self._reader.shutdown(wait=False, cancel_futures=True)
+            self._reader = None
+
+    def _open(self) -> ProcessPoolExecutor:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        if self._reader is None:
+            # spawn: a fork would share this process's memory and locks
+            self._reader = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_prepare_reader)
+        return self._reader
+
+
+def _prepare_reader() -> None:
+    with contextlib.suppress(OSError, AttributeError):  # where it isn't known: one more process that init ends
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle
+    os.nice(_NICE)
+    resource.setrlimit(resource.RLIMIT_AS, (_READER_BYTES, _READER_BYTES))
