@@ -2,18 +2,19 @@
 
 What an author needs is exported here; ``sandbox_runtime.shell`` runs commands as the agent. The modules, from the bottom:
 
-* ``frames``, ``messages``: the bytes and words that the host and the runtime exchange (the host uses these two as well).
+* ``frames``, ``data_types``, ``messages``: the bytes and words that host and runtime exchange (the host uses these as well).
 * ``calling``, ``tools``, ``environment``: the authoring API.
 * ``agent``, ``processes``, ``capture``, ``scope``, ``command``, ``shell``: the agent's identity, its processes, its commands.
 * ``output``, ``faults``, ``results``: from what an author's code returns or raises to what may be sent.
-* ``discovery``, ``gate``, ``episode``, ``adapter``, ``loader``: from classes named on a command line to answers.
-* ``worker``, ``hardening``, ``__main__``: the process in the container.
+* ``served``, ``ors_sdk``, ``openreward_sdk``, ``dialects``: an author's class, whichever SDK it is written for.
+* ``discovery``, ``gate``, ``episode``, ``adapter``: from requests to answers.
+* ``scripts``, ``loader``: from what a command line names to classes.
+* ``jobs``, ``worker``, ``hardening``, ``__main__``: the process in the container.
 
 Rules: pydantic and the standard library only; never an import from ``host``; standard output belongs to the author's code.
 """
 
-from .environment import Environment
-from .messages import (
+from .data_types import (
     Blocks,
     CreateSession,
     GetTask,
@@ -32,6 +33,7 @@ from .messages import (
     ToolOutput,
     ToolSpec,
 )
+from .environment import Environment
 from .tools import Toolset, tool
 
 __version__ = "0.1.0"

@@ -30,9 +30,12 @@ def main(specs: list[str]) -> int:
     """Load the environments, then serve them; return the exit code."""
     if os.path.isdir(ENVIRONMENT_DIRECTORY):
         sys.path.insert(0, ENVIRONMENT_DIRECTORY)
+        os.chdir(
+            ENVIRONMENT_DIRECTORY
+        )  # authors read files that lie beside their code; the agent's commands start elsewhere
     try:
         reconnect_s = _reconnect_s()
-        environments = load(specs)
+        adapter = Adapter(load(specs))
     except (LoadError, ValueError) as exc:
         print(f"sandbox_runtime: {exc}", file=sys.stderr)
         return EXIT_CONFIG
@@ -42,11 +45,11 @@ def main(specs: list[str]) -> int:
             protocol=messages.PROTOCOL_VERSION,
             token=token,
             runtime_version=__version__,
-            environments=[env.__name__ for env in environments],
+            environments=adapter.names,
         )
 
     async def serve() -> None:
-        await Worker(Adapter(environments), hello, directory=Path(SOCKET_DIRECTORY), reconnect_s=reconnect_s).run()
+        await Worker(adapter, hello, directory=Path(SOCKET_DIRECTORY), reconnect_s=reconnect_s).run()
 
     try:
         _run(serve)

@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from . import discovery
-from .environment import Environment
+from . import dialects, discovery
 from .episode import Episode
 from .faults import RequestFault
 from .messages import Fault, Method, describe
 from .output import shorten
+from .served import ServedClass
 
 
 class _Params(BaseModel):
@@ -48,16 +48,21 @@ class _Call(_Params):
     input: dict[str, Any]
 
 
+class _ScoreGroup(_Params):
+    call_id: str
+    candidates: list[dict[str, Any]]
+
+
 class Adapter:
     """Answers requests about some environment classes, and plays one episode of one of them."""
 
-    def __init__(self, environments: Sequence[type[Environment]]) -> None:
-        self._environments = {env.__name__.lower(): env for env in environments}
+    def __init__(self, environments: Sequence[type]) -> None:
+        self._environments = {env.name.lower(): env for env in map(dialects.serve, environments)}
         self._create_asked = False
         self._teardown_asked = False
         self._created: Episode | None = None
         self._handlers: dict[str, tuple[type[_Params], Callable[[Any], Awaitable[Any]]]] = {
-            Method.LIST_TOOLS: (_OfClass, lambda p: discovery.list_tools(self._class(p))),
+            Method.LIST_TOOLS: (_OfClass, lambda p: self._class(p).list_tools()),
             Method.LIST_SPLITS: (_OfClass, lambda p: discovery.list_splits(self._class(p))),
             Method.LIST_TASKS: (_OfSplit, lambda p: discovery.list_tasks(self._class(p), p.split)),
             Method.NUM_TASKS: (_OfSplit, lambda p: discovery.num_tasks(self._class(p), p.split)),
@@ -67,10 +72,12 @@ class Adapter:
                 lambda p: discovery.get_task_range(self._class(p), p.split, p.start, p.stop),
             ),
             Method.CREATE: (_Create, self._create),
-            Method.SETUP: (_Params, lambda p: self._episode.setup()),
-            Method.PROMPT: (_Params, lambda p: self._episode.prompt()),
-            Method.TASK_TOOLS: (_Params, lambda p: self._episode.task_tools()),
+            Method.SETUP: (_Params, lambda p: self._episode.env.setup()),
+            Method.PROMPT: (_Params, lambda p: self._episode.env.prompt()),
+            Method.MESSAGES: (_Params, lambda p: self._episode.env.messages()),
+            Method.TASK_TOOLS: (_Params, lambda p: self._episode.env.task_tools()),
             Method.CALL: (_Call, lambda p: self._episode.call(p.name, p.input)),
+            Method.SCORE_GROUP: (_ScoreGroup, lambda p: self._episode.env.score_group(p.candidates)),
             Method.TEARDOWN: (_Params, lambda p: self._teardown()),
         }
 
@@ -95,29 +102,29 @@ class Adapter:
         """The environment of the episode, from its construction to its teardown."""
         return None if self._created is None or self._teardown_asked else self._created.name
 
-    def _class(self, params: _OfClass) -> type[Environment]:
+    @property
+    def names(self) -> list[str]:
+        """The environments, in the order given."""
+        return [env.name for env in self._environments.values()]
+
+    def _class(self, params: _OfClass) -> ServedClass:
         try:
             return self._environments[params.env.lower()]
         except KeyError:
-            known = ", ".join(env.__name__ for env in self._environments.values())
+            known = ", ".join(self.names)
             raise _bad_request(f"no environment {params.env!r} here; there is {known}") from None
 
     async def _create(self, params: _Create) -> None:
         env = self._class(params)
-        if params.toolset_name is not None:
-            raise RequestFault(
-                Fault.INVALID_TOOLSET,
-                f"no toolset {shorten(params.toolset_name, 200)!r}: {env.__name__} takes no toolset per session",
-            )
         if self._create_asked:
             raise _bad_request("create was asked for before; a runtime serves one episode")
         self._create_asked = True
-        self._created = await Episode.create(env, params.task_spec, params.secrets)
+        self._created = await Episode.create(env, params.task_spec, params.secrets, params.toolset_name)
 
     async def _teardown(self) -> None:
         episode = self._episode
         self._teardown_asked = True
-        await episode.teardown()
+        await episode.env.teardown()
 
     @property
     def _episode(self) -> Episode:

@@ -120,7 +120,7 @@ _tasks: WeakKeyDictionary[type, dict[str, Sequence[JSONObject]]] = WeakKeyDictio
 _tasks_locks: WeakKeyDictionary[type, dict[str, asyncio.Lock]] = WeakKeyDictionary()
 
 
-async def cached_tasks(cls: type[Environment], split: str) -> Sequence[JSONObject]:
+async def cached_tasks(cls: type[Any], split: str) -> Sequence[JSONObject]:
     """Return ``cls.list_tasks(split)``, asked only once: it may be long, and building it slow.
 
     Raises:

@@ -1,7 +1,7 @@
 """The vocabulary that host and runtime share: the data types of ORS, and the messages of the channel. Pure, no I/O.
 
-The data types are those of the ORS documents ("Data Types"), with the fields of the newer public SDK where the two differ.
-The channel speaks JSON-RPC 2.0 inside frames (``frames.py``):
+The data types are in ``data_types.py``, and all to be had from here. The channel speaks JSON-RPC 2.0 inside frames
+(``frames.py``):
 
 1. The runtime dials and its first message is the request ``hello`` (``Hello``). The host answers with ``Welcome``, or closes.
 2. After that the host asks (``Method``) and the runtime answers, many requests in flight at once, in any order.
@@ -14,172 +14,101 @@ The channel speaks JSON-RPC 2.0 inside frames (``frames.py``):
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from .data_types import (
+    Block,
+    Blocks,
+    CreateSession,
+    GetTask,
+    GetTaskRange,
+    GroupCandidate,
+    GroupScore,
+    ImageBlock,
+    JSONObject,
+    ListTasks,
+    ListToolsOutput,
+    Message,
+    MessageBlock,
+    NumTasks,
+    ReasoningBlock,
+    RunToolError,
+    RunToolErrorReason,
+    RunToolOutput,
+    RunToolSuccess,
+    ScoreGroup,
+    ScoreGroupOutput,
+    Split,
+    SplitType,
+    TerminalToolSpec,
+    TextBlock,
+    ToolCall,
+    ToolCallBlock,
+    ToolOutput,
+    ToolResultBlock,
+    ToolSpec,
+)
+
+__all__ = [
+    "APPLICATION_ERROR",
+    "PROTOCOL_VERSION",
+    "Block",
+    "Blocks",
+    "CreateSession",
+    "EpisodeState",
+    "ErrorBody",
+    "ErrorData",
+    "Fault",
+    "GetTask",
+    "GetTaskRange",
+    "GroupCandidate",
+    "GroupScore",
+    "Hello",
+    "ImageBlock",
+    "JSONObject",
+    "ListTasks",
+    "ListToolsOutput",
+    "Message",
+    "MessageBlock",
+    "MessageError",
+    "Method",
+    "NumTasks",
+    "ReasoningBlock",
+    "Request",
+    "Response",
+    "RunToolError",
+    "RunToolErrorReason",
+    "RunToolOutput",
+    "RunToolSuccess",
+    "ScoreGroup",
+    "ScoreGroupOutput",
+    "Split",
+    "SplitType",
+    "TerminalToolSpec",
+    "TextBlock",
+    "ToolCall",
+    "ToolCallBlock",
+    "ToolOutput",
+    "ToolResultBlock",
+    "ToolSpec",
+    "Welcome",
+    "describe",
+    "error",
+    "notification",
+    "parse_message",
+    "request",
+    "result",
+]
 
 PROTOCOL_VERSION = 1
-
-JSONObject = Mapping[str, Any]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
-
-
-# --- Blocks -----------------------------------------------------------------------------------------------------------
-
-
-class TextBlock(_Strict):
-    """Text content; ``detail`` is optional metadata about it."""
-
-    text: str
-    detail: JSONObject | None = None
-    type: Literal["text"] = "text"
-
-
-class ImageBlock(_Strict):
-    """An image: ``data`` is base64, ``mimeType`` for example ``image/png``."""
-
-    data: str
-    mimeType: str
-    detail: JSONObject | None = None
-    type: Literal["image"] = "image"
-
-
-Block = TextBlock | ImageBlock
-Blocks = Sequence[Annotated[Block, Field(discriminator="type")]]
-
-
-# --- Tools ------------------------------------------------------------------------------------------------------------
-
-
-class ToolSpec(_Strict):
-    """One tool; ``input_schema`` is its JSON Schema, or None if it takes no parameter (never left out on the wire)."""
-
-    name: str
-    description: str
-    input_schema: JSONObject | None
-
-
-class ListToolsOutput(_Strict):
-    """The answer of ``GET /{env}/tools`` and ``/task_tools``."""
-
-    tools: list[ToolSpec]
-
-
-class ToolOutput(_Strict):
-    """What a tool returns. A reward is a finite number or None: a lost reward must not look like none."""
-
-    blocks: Annotated[Blocks, Field(min_length=1)]
-    metadata: JSONObject | None = None
-    reward: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    finished: bool = False
-
-
-class RunToolSuccess(_Strict):
-    """The tool ran; only this carries a reward."""
-
-    ok: Literal[True] = True
-    output: ToolOutput
-
-
-RunToolErrorReason = Literal["not_found", "name_collision", "input_validation", "episode_finished"]
-
-
-class RunToolError(_Strict):
-    """The tool was not run, ``reason`` says why. (A tool that raised is not this: its stream ends with ``error``.)"""
-
-    ok: Literal[False] = False
-    error: str
-    reason: RunToolErrorReason | None = None
-
-
-class RunToolOutput(RootModel[Annotated[RunToolSuccess | RunToolError, Field(discriminator="ok")]]):
-    """The data of the ``end`` event of ``POST /{env}/call``."""
-
-
-# --- Tasks and splits -------------------------------------------------------------------------------------------------
-
-SplitType = Literal["train", "validation", "test"]
-
-
-class Split(_Strict):
-    """A named list of tasks."""
-
-    name: str
-    type: SplitType
-
-    @classmethod
-    def of(cls, split: Split | str) -> Split:
-        """Return a split for a bare name: the three well-known names are their own type, others are ``validation``."""
-        if isinstance(split, Split):
-            return split
-        if split in ("train", "validation", "test"):
-            return cls(name=split, type=split)
-        return cls(name=split, type="validation")
-
-
-class ListTasks(_Strict):
-    """The body of ``POST /{env}/tasks``."""
-
-    split: str
-
-
-class NumTasks(_Strict):
-    """The body of ``POST /{env}/num_tasks``."""
-
-    split: str
-
-
-class GetTask(_Strict):
-    """The body of ``POST /{env}/task``."""
-
-    split: str
-    index: int
-
-
-class GetTaskRange(_Strict):
-    """The body of ``POST /{env}/task_range``: ``start`` inclusive, ``stop`` exclusive, negative and None as in a slice."""
-
-    split: str
-    start: int | None = None
-    stop: int | None = None
-
-
-# --- Bodies of the session routes -------------------------------------------------------------------------------------
-
-
-class CreateSession(_Strict):
-    """The body of ``POST /create``: exactly one of ``task_spec`` and ``split`` + ``index``."""
-
-    env_name: str | None = None
-    task_spec: dict[str, Any] | None = None
-    split: str | None = None
-    index: int | None = None
-    secrets: dict[str, str] | None = Field(default=None, repr=False)
-    toolset_name: str | None = None
-
-    @model_validator(mode="after")
-    def _one_task_source(self) -> CreateSession:
-        if (self.split is None) != (self.index is None):
-            raise ValueError("'split' and 'index' must be given together")
-        if (self.task_spec is None) == (self.split is None):
-            raise ValueError("give either 'task_spec' or both 'split' and 'index', not both and not neither")
-        return self
-
-
-class ToolCall(_Strict):
-    """The body of ``POST /{env}/call``; ``task_id`` reconnects to a call, or names a new one."""
-
-    name: str
-    input: dict[str, Any]
-    task_id: str | None = None
-
-
-# --- The channel ------------------------------------------------------------------------------------------------------
 
 
 class Method(StrEnum):
@@ -194,9 +123,13 @@ class Method(StrEnum):
     CREATE = "create"  # {env, task_spec, secrets, toolset_name} → null; constructs the environment, once per runtime
     SETUP = "setup"  # {} → null; runs once per episode, however often it is asked for
     PROMPT = "prompt"  # {} → Blocks
+    MESSAGES = "messages"  # {} → [Message]
     TASK_TOOLS = "task_tools"  # {} → ListToolsOutput
     CALL = "call"  # {call_id, name, input} → RunToolOutput; runs once per call_id
-    RESULT = "result"  # {call_id} → RunToolOutput, of a call that was asked for before, on this connection or another
+    SCORE_GROUP = "score_group"  # {call_id, candidates} → ScoreGroupOutput; a call as the other
+    RESULT = (
+        "result"  # {call_id} → what that call's is, of one that was asked for before, on this connection or another
+    )
     TEARDOWN = "teardown"  # {} → null
 
 
@@ -205,7 +138,7 @@ class Fault(StrEnum):
 
     INVALID_SPLIT = "invalid_split"
     INVALID_INDEX = "invalid_index"
-    NOT_SUPPORTED = "not_supported"  # the environment does not offer it (list_tasks raised NotImplementedError)
+    NOT_SUPPORTED = "not_supported"  # the environment does not offer it: list_tasks, messages, score_group
     INVALID_TOOLSET = "invalid_toolset"
     ENVIRONMENT_RAISED = "environment_raised"  # the author's code raised; the message is "Type: text"
     BAD_RESULT = "bad_result"  # the author's code returned what it may not

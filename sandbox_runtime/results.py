@@ -3,69 +3,119 @@
 Every function returns the value in its wire type or raises ``RequestFault`` (``bad_result``) that names the method, what it
 returned and what was expected. Values are validated again even if they are of the right class: ``model_construct`` and
 assignment go past a model's own checks.
+
+Each SDK has classes of its own for these values (``Types``); what comes out is in ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from .faults import RequestFault
-from .messages import Block, Fault, ImageBlock, ListToolsOutput, Split, TextBlock, ToolOutput, describe
+from .messages import (
+    Block,
+    Fault,
+    GroupScore,
+    ImageBlock,
+    ListToolsOutput,
+    Message,
+    Split,
+    TextBlock,
+    ToolOutput,
+    describe,
+)
 from .output import shorten
 
 _blocks: TypeAdapter[list[Block]] = TypeAdapter(list[Annotated[Block, Field(discriminator="type")]])
 _tool_output = TypeAdapter(ToolOutput)
 _list_tools_output = TypeAdapter(ListToolsOutput)
+_split = TypeAdapter(Split)
+_messages = TypeAdapter(list[Message])
+_group_scores = TypeAdapter(list[GroupScore])
 
 T = TypeVar("T")
 
 
-def tool_output(value: Any, source: str) -> ToolOutput:
+@dataclass(frozen=True)
+class Types:
+    """The classes of an SDK that its authors' code returns. ``blocks`` are what may stand in a prompt."""
+
+    tool_output: type[BaseModel]
+    tools: type[BaseModel]
+    split: type[BaseModel]
+    blocks: tuple[type, ...]
+
+
+OURS = Types(ToolOutput, ListToolsOutput, Split, (TextBlock, ImageBlock))
+
+
+def tool_output(value: Any, source: str, types: Types = OURS) -> ToolOutput:
     """Check what a tool returned."""
-    _expect(value, ToolOutput, source, "a ToolOutput")
+    _expect(value, types.tool_output, source, "ToolOutput")
     return _validated(_tool_output, _plain(value, ToolOutput), source)
 
 
-def blocks(value: Any, source: str) -> list[Block]:
+def blocks(value: Any, source: str, types: Types = OURS) -> list[Block]:
     """Check a prompt: a list of blocks, which may be empty."""
-    _expect_list(value, source, "a list of TextBlock and ImageBlock")
+    expected = "a list of TextBlock and ImageBlock"
+    _expect_list(value, source, expected)
     for block in value:
-        _expect(block, (TextBlock, ImageBlock), source, "a list of TextBlock and ImageBlock", inside=True)
-    return _validated(_blocks, [_plain(block, type(block)) for block in value], source)
+        _expect(block, types.blocks, source, expected, inside=True)
+    return _validated(_blocks, [_dumped(block) for block in value], source)
 
 
-def tools(value: Any, source: str) -> ListToolsOutput:
+def messages(value: Any, source: str) -> list[Message]:
+    """Check a conversation: a list of messages, of whatever class."""
+    _expect_list(value, source, "a list of Message")
+    return _validated(_messages, [_dumped(message) for message in value], source)
+
+
+def group_scores(value: Any, source: str, candidates: int) -> list[GroupScore]:
+    """Check the scores of a group: as many as there are candidates, each a number or an object with a ``reward``."""
+    _expect_list(value, source, "a list of GroupScore or float")
+    if len(value) != candidates:
+        raise _bad(f"{source} returned {len(value)} scores for {candidates} candidates")
+    scores = [_dumped(score) if isinstance(score, BaseModel) else {"reward": score} for score in value]
+    return _validated(_group_scores, scores, source)
+
+
+def tools(value: Any, source: str, types: Types = OURS) -> ListToolsOutput:
     """Check a list of tools."""
-    _expect(value, ListToolsOutput, source, "a ListToolsOutput")
+    _expect(value, types.tools, source, "a ListToolsOutput")
     return _validated(_list_tools_output, _plain(value, ListToolsOutput), source)
 
 
-def splits(value: Any, source: str) -> list[Split]:
+def splits(value: Any, source: str, types: Types = OURS) -> list[Split]:
     """Check the splits; bare names become ``Split``."""
     _expect_list(value, source, "a list of Split or str")
     for split in value:
-        _expect(split, (Split, str), source, "a list of Split or str", inside=True)
-    found = [Split.of(split) for split in value]
+        _expect(split, (types.split, str), source, "a list of Split or str", inside=True)
+    found = [
+        Split.of(split) if isinstance(split, str) else _validated(_split, _plain(split, Split), source)
+        for split in value
+    ]
     names = [split.name for split in found]
     if len(set(names)) != len(names):
         raise _bad(f"{source} returned a split twice: {', '.join(sorted(names))}")
     return found
 
 
-def task(value: Any, source: str) -> Mapping[str, Any]:
-    """Check one task: a JSON object."""
-    _expect(value, Mapping, source, "a task (a dict)")
-    return value  # type: ignore[no-any-return]
+def task(value: Any, source: str) -> Any:
+    """Check one task: a dict, or an object of the author's that has the same JSON form."""
+    if not _is_object(value):
+        _expect(value, Mapping, source, "a task (a dict)")
+    return value
 
 
-def tasks(value: Any, source: str) -> list[Mapping[str, Any]]:
+def tasks(value: Any, source: str) -> list[Any]:
     """Check a list of tasks."""
     _expect_list(value, source, "a list of tasks (dicts)")
     for item in value:
-        if not isinstance(item, Mapping):
+        if not _is_object(item):
             _expect(item, Mapping, source, "a list of tasks (dicts)", inside=True)
     return list(value)
 
@@ -86,6 +136,14 @@ def _expect(value: Any, kind: Any, source: str, expected: str, *, inside: bool =
 def _expect_list(value: Any, source: str, expected: str) -> None:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray):
         raise _bad(f"{source} returned {_name(value)}; expected {expected}")
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, Mapping | BaseModel) or (is_dataclass(value) and not isinstance(value, type))
+
+
+def _dumped(value: Any) -> Any:
+    return value.model_dump(warnings=False) if isinstance(value, BaseModel) else value
 
 
 def _plain(value: BaseModel, model: type[BaseModel]) -> Any:

@@ -188,7 +188,7 @@ class Worker:
         call_id = None
         if request.method == Method.SETUP and self._jobs.setup is not None:
             return self._jobs.setup
-        if request.method in (Method.CALL, Method.RESULT):
+        if request.method in (Method.CALL, Method.SCORE_GROUP, Method.RESULT):
             call_id = _call_id(request)
             if (job := self._jobs.call(call_id)) is not None:
                 return job

@@ -281,7 +281,6 @@ class TestEpisode:
         fault, message = await fault_of(adapter, "create", env="Counter", task_spec={}, toolset_name="bash")
         assert fault is Fault.INVALID_TOOLSET
         assert "toolset 'bash'" in message
-        await ask(adapter, "create", env="Counter", task_spec={}, toolset_name=None)
 
     async def test_task_tools_are_shared_and_own(self) -> None:
         names = [spec.name for spec in (await ask(await created(Counter), "task_tools")).tools]
@@ -469,7 +468,7 @@ class TestCalls:
             return "text"  # type: ignore[return-value]
 
         fault = await fault_of(await created(tool_env(act)), "call", name="act", input={})
-        assert fault == (Fault.BAD_RESULT, "One.act returned str; expected a ToolOutput")
+        assert fault == (Fault.BAD_RESULT, "One.act returned str; expected ToolOutput")
 
     async def test_a_lost_reward_is_an_error(self) -> None:
         def act(self: Any) -> ToolOutput:

@@ -81,11 +81,15 @@ ABSTRACT = "class Abstract(Environment):\n    def get_prompt(self): return []\n"
         ("", "nowhere.inside:Env", "no module named 'nowhere'"),
         ("", "one.inside:Env", "no module named 'one.inside'"),
         ("", "one:Missing", "module 'one' has no 'Missing'; environments in it: Base, Good"),
-        ("number = 3", "one:number", "one:number is not a subclass of sandbox_runtime.Environment"),
-        ("", "one:TextBlock", "one:TextBlock is not a subclass of sandbox_runtime.Environment"),
+        ("number = 3", "one:number", "one:number is no environment: it is not a subclass of Environment"),
+        ("", "one:TextBlock", "one:TextBlock is no environment"),
         ("", "one:Base", "one:Base is not complete: Base does not define list_splits"),
         (ABSTRACT, "one:Abstract", "one:Abstract is not complete: Abstract does not define list_splits, list_tasks"),
-        ("class Bare(Good): act = None", "one:Bare", "one:Bare has no tools: decorate at least one method with @tool"),
+        (
+            "class Bare(Good): act = None",
+            "one:Bare",
+            "one:Bare: it has no tools: decorate at least one method with @tool",
+        ),
         ("class Odd(Good):\n    @tool\n    def odd(self, x: int): pass", "one:Odd", "one:Odd: Odd.odd can't be a tool"),
         ("class No(Good):\n    @classmethod\n    def list_splits(cls): return []", "one:No", "one:No has no splits"),
         (
@@ -114,7 +118,9 @@ def test_what_can_be_wrong(write: Callable[..., None], source: str, spec: str, m
 
 def test_a_module_without_environments(write: Callable[..., None]) -> None:
     write("empty", "", header="")
-    with pytest.raises(LoadError, match="module 'empty' defines no environment$"):
+    with pytest.raises(
+        LoadError, match="module 'empty' defines no environment and starts no server with one .in /.*/empty.py.$"
+    ):
         load(["empty"])
     write("abstract", "from sandbox_runtime import Environment\n" + ABSTRACT, header="")
     with pytest.raises(LoadError, match="defines no environment .Abstract does not define list_splits, list_tasks"):

@@ -53,9 +53,9 @@ def output(**fields: Any) -> Any:
 @pytest.mark.parametrize(
     ("check", "value", "message"),
     [
-        (results.tool_output, "text", "Env.method returned str; expected a ToolOutput"),
-        (results.tool_output, None, "Env.method returned NoneType; expected a ToolOutput"),
-        (results.tool_output, TEXT, "Env.method returned sandbox_runtime.messages.TextBlock; expected a ToolOutput"),
+        (results.tool_output, "text", "Env.method returned str; expected ToolOutput"),
+        (results.tool_output, None, "Env.method returned NoneType; expected ToolOutput"),
+        (results.tool_output, TEXT, "Env.method returned sandbox_runtime.data_types.TextBlock; expected ToolOutput"),
         (results.tool_output, output(blocks=[]), "blocks: "),
         (results.tool_output, output(blocks="text"), "blocks: "),
         (results.tool_output, output(blocks=[object()]), "blocks.0: "),
@@ -66,7 +66,7 @@ def output(**fields: Any) -> Any:
         (results.tool_output, output(finished=7), "finished: "),
         (results.blocks, "prompt", "Env.method returned str; expected a list of TextBlock and ImageBlock"),
         (results.blocks, None, "returned NoneType"),
-        (results.blocks, TEXT, "returned sandbox_runtime.messages.TextBlock"),
+        (results.blocks, TEXT, "returned sandbox_runtime.data_types.TextBlock"),
         (results.blocks, ["prompt"], "something with str in it"),
         (results.blocks, [unchecked(ImageBlock, data=1)], "data: "),
         (results.tools, [SPEC], "returned list; expected a ListToolsOutput"),
