@@ -436,4 +436,15 @@ TABLE: tuple[Difference, ...] = (
             and [name for name, _ in events_of(exchange, "ours")] == ["end"]
         ),
     ),
+    Difference(
+        "A tool that raises without words",
+        both("an empty `error` event"),
+        "the exception's name",
+        "Clients say `Unknown SSE error` for an empty one.",
+        lambda exchange, delta: (
+            at(exchange, "tools that fail")
+            and exchange.request.body["input"] == {"what": "empty"}
+            and (delta.theirs, delta.ours) == ("", "RuntimeError")
+        ),
+    ),
 )

@@ -104,8 +104,8 @@ async def reconnection(talk: Talk) -> None:
     await talk.call("workshop", "count", task_id=call_id, sid="other")
     await talk.call("workshop", "count", task_id=call_id[:-1] + ("0" if call_id[-1] != "0" else "1"))
     await talk.call("workshop", "count", task_id="call_0123456789abcdef0123456789abcdef")
-    await talk.call("workshop", "count", task_id="trace-123")
-    await talk.call("workshop", "count", task_id="trace-123")
+    await talk.call("workshop", "echo", {"text": "traced"}, task_id="trace-123")
+    await talk.call("workshop", "echo", {"text": "not asked for"}, task_id="trace-123")
     async with talk.calling("workshop", "slow", {"seconds": 1}) as stream:
         abandoned = stream.call_id
         talk.remember("abandoned", abandoned)
