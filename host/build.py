@@ -1,7 +1,7 @@
 """``ors-host build``: an environment image from a folder, made and shown to work.
 
-A folder with a Dockerfile is built as it is. One with just ``env.py`` (and ``requirements.txt``, if it needs packages) gets a
-generated Dockerfile. The base image is made first where it is missing.
+A folder with a Dockerfile is built as it is. One with just ``env.py``, or a ``server.py`` as the public SDKs have it (and
+``requirements.txt``, if it needs packages), gets a generated Dockerfile. The base image is made first where it is missing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from host.base_image import ensure_base, inspect_image, probe_python
 from host.base_image import tag as base_tag
 from host.build_context import IGNORED_BY_DEFAULT, Folders, ignore_patterns, open_context
 from host.check import CheckReport, check_image
+from host.engine import LABEL_RUNTIME
 from host.errors import StartupError
 from host.image_builder import BuildError, StepFailed, run_build
 from host.progress import Detail, Steps
@@ -31,6 +32,10 @@ _TAG = re.compile(rf"(?:[A-Za-z0-9.-]+(?::\d+)?/)?{_NAME}(?:/{_NAME})*(?::\w[\w.
 _FROM_BASE = re.compile(
     rf"^\s*FROM\s+(?:--\S+\s+)*{BASE_REPOSITORY}(?::(\S+))?\s*(?:AS\s.*)?$", re.MULTILINE | re.IGNORECASE
 )
+
+
+_PROGRAMS = ("env.py", "server.py", "main.py")
+"""The file that the environments are in, or that serves them; the first that is there counts."""
 
 
 class Install(Enum):
@@ -64,6 +69,7 @@ def build_environment(directory: Path, image: str, *, steps: Steps | None = None
             _prepare_base_of(client, own, steps)
             with steps.step(f"building {image} from {directory / 'Dockerfile'}") as detail:
                 _build(client, {"": (directory, ignore_patterns(directory) or [])}, {}, image, detail)
+            _refuse_other_base(client, image, directory)
     return _check(image, steps)
 
 
@@ -77,14 +83,17 @@ def dockerfile_of(directory: Path) -> str:
     if own is not None:
         return own
     install = Install.FROM_INDEX if _has_requirements(directory) else Install.NOTHING
-    return generated_dockerfile(base_tag(), install=install)
+    return generated_dockerfile(base_tag(), module=_program(directory).stem, install=install)
 
 
-def generated_dockerfile(base: str, *, source: str = ".", install: Install = Install.NOTHING) -> str:
-    """Return a Dockerfile for a folder with ``env.py``.
+def generated_dockerfile(
+    base: str, *, module: str = "env", source: str = ".", install: Install = Install.NOTHING
+) -> str:
+    """Return a Dockerfile for a folder that has none.
 
     Args:
         base: the image it starts from.
+        module: what in the folder has the environments.
         source: where in the context the folder is.
         install: what of the folder's ``requirements.txt``, and how.
     """
@@ -94,7 +103,7 @@ def generated_dockerfile(base: str, *, source: str = ".", install: Install = Ins
     lines.append(f"COPY {source} /opt/env/")
     if install is Install.FROM_INDEX:
         lines.append("RUN cd /opt/env && pip install -r requirements.txt")
-    return "\n".join([*lines, 'CMD ["env"]', ""])
+    return "\n".join([*lines, f'CMD ["{module}"]', ""])
 
 
 def _own_dockerfile(directory: Path) -> str | None:
@@ -104,12 +113,18 @@ def _own_dockerfile(directory: Path) -> str | None:
     try:
         if (directory / "Dockerfile").is_file():
             return (directory / "Dockerfile").read_text(encoding="utf-8", errors="replace")
-        if (directory / "env.py").is_file():
+        if any((directory / name).is_file() for name in _PROGRAMS):
             return None
-        contents = "is empty" if not any(directory.iterdir()) else "has neither a Dockerfile nor an env.py"
+        contents = "is empty" if not any(directory.iterdir()) else "has neither a Dockerfile nor an env.py or server.py"
     except OSError as exc:
         raise BuildError(f"{directory} can't be read: {exc.strerror}") from exc
-    raise BuildError(f"{directory} {contents}: an environment is an env.py with the class in it, or a Dockerfile")
+    raise BuildError(
+        f"{directory} {contents}: an environment is an env.py with the class in it, a server.py that serves it, or a Dockerfile"
+    )
+
+
+def _program(directory: Path) -> Path:
+    return next(path for name in _PROGRAMS if (path := directory / name).is_file())
 
 
 def _has_requirements(directory: Path) -> bool:
@@ -144,17 +159,28 @@ def _prepare_base_of(client: docker_client.APIClient, dockerfile: str, steps: St
     ensure_base(client, steps)
 
 
+def _refuse_other_base(client: docker_client.APIClient, image: str, directory: Path) -> None:
+    built = inspect_image(client, image)
+    if built is not None and LABEL_RUNTIME not in (built["Config"].get("Labels") or {}):
+        advice = f"start {directory / 'Dockerfile'} with FROM {base_tag()}"
+        if any((directory / name).is_file() for name in _PROGRAMS):
+            advice += ", or take it away and one is generated"
+        raise BuildError(f"{image} was built, but not from the base of ors-host: {advice}")
+
+
 def _build_generated(client: docker_client.APIClient, directory: Path, image: str, base: str, steps: Steps) -> None:
     patterns = ignore_patterns(directory)
     environment = (directory, list(IGNORED_BY_DEFAULT) if patterns is None else patterns)
     folders = {"env": environment}  # not at the context's top, or the Dockerfile would be copied along
 
+    program = _program(directory)
+
     def build(folders: Folders, install: Install, detail: Detail) -> None:
-        dockerfile = generated_dockerfile(base, source="env/", install=install)
+        dockerfile = generated_dockerfile(base, module=program.stem, source="env/", install=install)
         _build(client, folders, {"Dockerfile": dockerfile}, image, detail)
 
     if not _has_requirements(directory):
-        with steps.step(f"building {image} from {directory / 'env.py'}") as detail:
+        with steps.step(f"building {image} from {program}") as detail:
             return build(folders, Install.NOTHING, detail)
     with tempfile.TemporaryDirectory(prefix="ors-host-") as wheel_folder:
         try:

@@ -69,6 +69,20 @@ def test_an_empty_folder(tmp_path: Path) -> None:
         dockerfile_of(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("files", "module"),
+    [
+        (["server.py"], "server"),
+        (["main.py"], "main"),
+        (["main.py", "server.py"], "server"),
+        (["env.py", "server.py"], "env"),
+    ],
+)
+def test_which_file_has_the_environments(tmp_path: Path, files: list[str], module: str) -> None:
+    write(tmp_path, **dict.fromkeys(files, ""))
+    assert dockerfile_of(tmp_path).endswith(f'CMD ["{module}"]\n')
+
+
 def test_a_folder_with_neither_dockerfile_nor_env_py(tmp_path: Path) -> None:
     write(tmp_path, **{"environment.py": ""})
     with pytest.raises(BuildError, match=r"has neither a Dockerfile nor an env\.py"):
