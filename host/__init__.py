@@ -8,10 +8,13 @@ The map, from the top down; a module imports only from those below it (``tests/t
     serve          the life of the server: opens what is below in order, closes it in reverse
     recovery       at the start: what an earlier host left is adopted or removed
     app            HTTP: the one place where an error becomes a response
+    auth           API keys: who may ask for what
     routes         a handler for each endpoint: parse, ask, answer
     parsing        requests → values
+    streams        event streams to clients
     sessions       session id → Session
     session        one episode: its sandbox, its calls, its end
+    connections    how many clients, and how long a silent one may stay
     catalog        which environments there are, and the questions that need no session
     calls          one tool call: its outcome, kept for those who reconnect
     capacity       permission to have one more session

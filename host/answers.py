@@ -15,7 +15,18 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from sandbox_runtime import frames, messages
-from sandbox_runtime.messages import Blocks, Fault, ListToolsOutput, Method, Response, RunToolOutput, Split, describe
+from sandbox_runtime.messages import (
+    Blocks,
+    Fault,
+    ListToolsOutput,
+    Message,
+    Method,
+    Response,
+    RunToolOutput,
+    ScoreGroupOutput,
+    Split,
+    describe,
+)
 
 LIGHT_BYTES = 1024 * 1024
 """Text costs about 2 ms a MiB; a screenshot is smaller."""
@@ -37,9 +48,11 @@ _ADAPTERS: Mapping[Method, TypeAdapter[Any]] = {
     Method.GET_TASK: TypeAdapter(dict[str, Any]),
     Method.GET_TASK_RANGE: TypeAdapter(list[dict[str, Any]]),
     Method.PROMPT: TypeAdapter(Blocks),
+    Method.MESSAGES: TypeAdapter(list[Message]),
     Method.TASK_TOOLS: TypeAdapter(ListToolsOutput),
     Method.CALL: TypeAdapter(RunToolOutput),
-    Method.RESULT: TypeAdapter(RunToolOutput),
+    Method.SCORE_GROUP: TypeAdapter(ScoreGroupOutput),
+    Method.RESULT: TypeAdapter(RunToolOutput | ScoreGroupOutput),
 }
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)  # create, setup, teardown: their answer says only that they are done
 
@@ -73,6 +86,11 @@ def is_light(body: bytes) -> bool:
     return len(body) <= LIGHT_BYTES and _values_at_most(body) <= LIGHT_VALUES
 
 
+def has_more_values(body: bytes, limit: int) -> bool:
+    """Tell whether a JSON text holds more values than ``limit``, give or take a few, without parsing it."""
+    return _values_at_most(body) > limit and _values_at_most(_STRING.sub(b"", body)) > limit
+
+
 def check(body: bytes, asked: Mapping[int, Method]) -> Verdict:
     """Parse and check the answer in a frame's body to one of the requests in ``asked``.
 
@@ -80,7 +98,7 @@ def check(body: bytes, asked: Mapping[int, Method]) -> Verdict:
         frames.FrameError: it isn't JSON, or holds too many values.
         messages.MessageError: it is no answer, or to no open request.
     """
-    if _values_at_most(body) > MAX_VALUES and _values_at_most(_STRING.sub(b"", body)) > MAX_VALUES:
+    if has_more_values(body, MAX_VALUES):
         raise frames.FrameError(f"a frame with more than {MAX_VALUES} values")
     response = messages.parse_message(frames.parse_body(body))
     if not isinstance(response, Response):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from weakref import WeakSet
 
 import structlog
 from aiohttp import web
 
+from host.auth import Keys, guard
 from host.catalog import Catalog
+from host.connections import SERVED
 from host.errors import BodyTooLarge, HostError, NotFound
+from host.parsing import BODY_LIMITS, BodyLimits
 from host.routes import Routes
 from host.sessions import Sessions
 
@@ -17,11 +21,15 @@ log = structlog.get_logger()
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def make_app(catalog: Catalog, sessions: Sessions, *, max_body_bytes: int) -> web.Application:
+def make_app(
+    catalog: Catalog, sessions: Sessions, *, max_body_bytes: int, body_timeout_s: float = 60, keys: Keys | None = None
+) -> web.Application:
     """Return the application over objects that are open already; it owns none of them."""
 
     @web.middleware
     async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.transport is not None:
+            request.app[SERVED].add(request.transport)
         try:
             return await handler(request)
         except HostError as exc:
@@ -40,7 +48,9 @@ def make_app(catalog: Catalog, sessions: Sessions, *, max_body_bytes: int) -> we
             log.exception("request_failed", method=request.method, path=request.path)
             return _response(HostError(f"internal error: {type(exc).__name__}"))
 
-    app = web.Application(middlewares=[errors], client_max_size=max_body_bytes)
+    app = web.Application(middlewares=[errors, guard(keys or Keys())], client_max_size=max_body_bytes)
+    app[SERVED] = WeakSet()
+    app[BODY_LIMITS] = BodyLimits(max_bytes=max_body_bytes, timeout_s=body_timeout_s)
     app.add_routes(list(Routes(catalog, sessions).table()))
     return app
 
@@ -51,6 +61,8 @@ def _response(error: HostError) -> web.Response:
         headers["Retry-After"] = str(error.retry_after_s)
     if error.starting:
         headers["X-Backend-State"] = "starting"
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
     return web.json_response({"detail": str(error), "reason": error.reason}, status=error.status, headers=headers)
 
 

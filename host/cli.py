@@ -17,6 +17,8 @@ from host.errors import StartupError
 from host.serve import serve
 from host.settings import ENV_PREFIX, Settings
 
+SECRET = ("api_key", "agent_key")
+
 
 class _DefaultToServe(click.Group):
     """A group whose command may be left out: whatever isn't a command's name begins the arguments of ``serve``."""
@@ -51,9 +53,11 @@ def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help_text = f"{field.description} [env: {ENV_PREFIX}{name.upper()}]"
         if name != "image":
             help_text = f"{help_text[:-1]}; default: {shown}]"
-        command = click.option(flag(name), name, multiple=name == "image", metavar=_metavar(name), help=help_text)(
-            command
-        )
+        if field.annotation is bool:
+            option = click.option(flag(name), name, is_flag=True, default=None, help=help_text)
+        else:
+            option = click.option(flag(name), name, multiple=name == "image", metavar=_metavar(name), help=help_text)
+        command = option(command)
     return command
 
 
@@ -63,6 +67,10 @@ def _metavar(name: str) -> str:
     return {
         "image": "TAG",
         "state_dir": "DIR",
+        "api_key": "KEY",
+        "api_key_file": "FILE",
+        "agent_key": "KEY",
+        "agent_key_file": "FILE",
         "host": "ADDRESS",
         "log_format": "human|json",
         "log_level": "LEVEL",
@@ -91,7 +99,8 @@ def _settings(given: dict[str, Any]) -> Settings:
         for error in exc.errors(include_url=False, include_context=False):
             name = str(error["loc"][0])
             where = flag(name) if name in given else f"{ENV_PREFIX}{name.upper()}"
-            lines.append(f"{where}: {error['msg']} (got {error['input']!r})")
+            got = "" if name in SECRET else f" (got {error['input']!r})"
+            lines.append(f"{where}: {error['msg']}{got}")
         raise click.UsageError("; ".join(lines)) from None
 
 

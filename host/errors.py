@@ -60,6 +60,34 @@ class InvalidRequest(HostError):
     reason = "invalid_request"
 
 
+class Unauthorized(HostError):
+    """A key is needed, and none or a wrong one was sent."""
+
+    status = 401
+    reason = "unauthorized"
+
+
+class Forbidden(HostError):
+    """The key is good, but not for this."""
+
+    status = 403
+    reason = "forbidden"
+
+
+class BodyTimeout(HostError):
+    """The body did not arrive in time."""
+
+    status = 408
+    reason = "body_timeout"
+
+
+class UnsupportedEncoding(HostError):
+    """The body is compressed."""
+
+    status = 415
+    reason = "unsupported_encoding"
+
+
 class BodyTooLarge(HostError):
     """The body is over the limit."""
 

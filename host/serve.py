@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import socket
@@ -15,8 +16,10 @@ from aiohttp import web
 from anyio.abc import TaskGroup
 
 from host.app import make_app
+from host.auth import Keys, check_exposure
 from host.capacity import Capacity
 from host.catalog import Catalog
+from host.connections import KEEPALIVE_S, SERVED, Gate
 from host.engine import Engine, EngineError
 from host.errors import Failure, Reason, StartupError
 from host.sandbox import SandboxHost
@@ -54,27 +57,43 @@ async def serve(settings: Settings, *, stop: anyio.Event | None = None) -> None:
 
 
 async def _serve(settings: Settings, stop: anyio.Event) -> None:
+    keys = Keys.of(settings)
     with closing(StateDir.open(settings.state_dir)) as state, closing(_bind(settings)) as sock:
+        check_exposure(keys, settings, sock.getsockname()[0])
         async with Engine.open() as engine:
             host = SandboxHost(engine, state, settings)
             await _clear_leftovers(host)
             log.info("starting_catalog", images=settings.image)
             async with Catalog.open(host, settings.image) as catalog, anyio.create_task_group() as tasks:
                 tasks.start_soon(_sweep, host)
-                await _run(settings, host, catalog, tasks, sock, stop)
+                await _run(settings, keys, host, catalog, tasks, sock, stop)
                 tasks.cancel_scope.cancel()
     log.info("stopped")
 
 
 async def _run(
-    settings: Settings, host: SandboxHost, catalog: Catalog, tasks: TaskGroup, sock: socket.socket, stop: anyio.Event
+    settings: Settings,
+    keys: Keys,
+    host: SandboxHost,
+    catalog: Catalog,
+    tasks: TaskGroup,
+    sock: socket.socket,
+    stop: anyio.Event,
 ) -> None:
     capacity = Capacity(settings.max_sessions, queue_size=settings.queue_size, queue_timeout_s=settings.queue_timeout_s)
     sessions = Sessions(host=host, capacity=capacity, tasks=tasks, clock=time.monotonic)
-    app = make_app(catalog, sessions, max_body_bytes=settings.max_body)
-    async with _listening(app, sock):
+    app = make_app(
+        catalog, sessions, max_body_bytes=settings.max_body, body_timeout_s=settings.body_timeout_s, keys=keys
+    )
+    async with _listening(app, sock, max_connections=settings.max_connections):
         address, port = sock.getsockname()[:2]
-        log.info("serving", url=f"http://{address}:{port}", environments=catalog.names, server=host.state.server_id)
+        log.info(
+            "serving",
+            url=f"http://{address}:{port}",
+            environments=catalog.names,
+            server=host.state.server_id,
+            key_needed=keys.needed,
+        )
         await stop.wait()
         log.info("stopping", sessions=len(sessions), grace_s=settings.shutdown_grace_s)
         with anyio.move_on_after(settings.shutdown_grace_s) as grace:
@@ -84,15 +103,24 @@ async def _run(
 
 
 @asynccontextmanager
-async def _listening(app: web.Application, sock: socket.socket) -> AsyncIterator[None]:
+async def _listening(app: web.Application, sock: socket.socket, *, max_connections: int = 4096) -> AsyncIterator[None]:
     runner = web.AppRunner(
-        app, access_log=None, logger=_HTTP_LOG, max_field_size=_HEADER_BYTES, shutdown_timeout=_HANDLERS_END_S
+        app,
+        access_log=None,
+        logger=_HTTP_LOG,
+        max_field_size=_HEADER_BYTES,
+        keepalive_timeout=KEEPALIVE_S,
+        shutdown_timeout=_HANDLERS_END_S,
+        auto_decompress=False,  # a small body that unpacks to a large one is refused, not unpacked
     )
     await runner.setup()
+    assert runner.server is not None
+    gate = Gate(runner.server, app[SERVED], max_connections=max_connections)
+    listener = await asyncio.get_running_loop().create_server(gate, sock=sock, backlog=1024)
     try:
-        await web.SockSite(runner, sock).start()
         yield
     finally:
+        listener.close()
         with anyio.CancelScope(shield=True):
             await runner.cleanup()
 

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ByteSize, Field, field_validator
+from pydantic import ByteSize, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from sandbox_runtime.frames import DEFAULT_MAX_FRAME_BYTES
@@ -50,12 +50,26 @@ class Settings(BaseSettings):
         """In the environment variable, images are separated by commas or spaces."""
         return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
 
+    # Who may ask
+    api_key: SecretStr | None = Field(
+        None, description="Key that clients must send (X-API-Key). Rather a file or the variable: others see command lines."
+    )
+    api_key_file: Path | None = Field(None, description="File that holds the key of --api-key.")
+    agent_key: SecretStr | None = Field(
+        None, description="Second key, good only for prompt, tools, calls and pings of sessions it is told of."
+    )
+    agent_key_file: Path | None = Field(None, description="File that holds the key of --agent-key.")
+    allow_unauthenticated: bool = Field(
+        False, description="Listen on an address that other machines reach although there is no key."
+    )
+
     # How many
     max_sessions: Count = Field(64, description="Most sessions at once, those being created included.")
     queue_size: int = Field(256, ge=0, description="Creations that may wait for a free place; more are refused.")
     queue_timeout_s: Seconds = Field(60, description="Longest wait for a free place, in seconds; then 503.")
     start_concurrency: Count = Field(8, description="Containers started at the same time.")
     max_calls: Count = Field(64, description="Tool calls in flight in one session.")
+    max_connections: Count = Field(4096, description="Connections of clients; more are closed at once.")
 
     # What one container may use
     memory: ByteSize = Field(ByteSize(2 * 1024**3), description="Memory of one container (no swap), e.g. 2GiB.")
@@ -77,6 +91,7 @@ class Settings(BaseSettings):
     )
     max_age_s: Seconds = Field(86400, description="The longest life of a session, in seconds.")
     reconnect_window_s: Seconds = Field(300, description="How long a runtime waits for a host that went away.")
+    body_timeout_s: Seconds = Field(60, description="For the body of a request to arrive, in seconds.")
     result_linger_s: Seconds = Field(60, description="How long a call's result is kept for a client that reconnects.")
     shutdown_grace_s: Seconds = Field(30, description="For sessions to end in order when the host is told to stop.")
 

@@ -17,6 +17,7 @@ import anyio
 from ors.client._http import _parse_sse_events
 
 from host.app import make_app
+from host.auth import Keys
 from host.capacity import Capacity
 from host.catalog import Catalog
 from host.errors import Failure, Reason
@@ -150,9 +151,15 @@ async def serving(
     try:
         async with Catalog.open(host, tags) as catalog, anyio.create_task_group() as tasks:
             sessions = Sessions(host=host, capacity=capacity, tasks=tasks, clock=time.monotonic)
-            app = make_app(catalog, sessions, max_body_bytes=settings.max_body)
+            app = make_app(
+                catalog,
+                sessions,
+                max_body_bytes=settings.max_body,
+                body_timeout_s=settings.body_timeout_s,
+                keys=Keys.of(settings),
+            )
             async with (
-                _listening(app, sock),
+                _listening(app, sock, max_connections=settings.max_connections),
                 aiohttp.ClientSession(f"http://127.0.0.1:{sock.getsockname()[1]}") as client,
             ):
                 yield Server(engine, host, catalog, sessions, capacity, client)

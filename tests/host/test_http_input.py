@@ -156,18 +156,39 @@ async def test_body_over_the_limit_without_a_length(serve: Serve) -> None:
     assert (await server.post("/create", "s1", data=pieces()))[0] == 413
 
 
-async def test_body_over_the_limit_once_it_is_unpacked(serve: Serve) -> None:
-    import zlib
-
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "GZIP", "identity, gzip"])
+async def test_a_body_that_is_packed_is_refused_unopened(serve: Serve, encoding: str) -> None:
     server = await serve(max_body=1000)
-    headers = {"Content-Encoding": "deflate"}
-    status, _body = await server.post("/create", "s1", data=zlib.compress(b"x" * 1_000_000), headers=headers)
-    assert status == 413
+    status, body = await server.post("/create", "s1", data=b"\0" * 100, headers={"Content-Encoding": encoding})
+    assert (status, body["reason"]) == (415, "unsupported_encoding")
 
 
-async def test_body_that_is_not_packed_as_it_says(server: Server) -> None:
-    status, body = await server.post("/create", "s1", data=b"no gzip", headers={"Content-Encoding": "gzip"})
-    assert status == 400, body
+async def test_a_body_of_too_many_values_is_refused_unparsed(server: Server) -> None:
+    raw = b'{"task_spec": {"a": [' + b"[]," * 200_000 + b"0]}}"
+    status, body = await server.post("/create", "s1", data=raw)
+    assert status == 400 and "100000 values" in body["detail"]
+
+
+async def test_punctuation_in_a_text_is_not_taken_for_values(server: Server) -> None:
+    await server.create(task_spec={"text": '[{",\\":' * 100_000})
+    await server.delete()
+
+
+async def test_two_session_ids_are_refused(server: Server) -> None:
+    headers = [("X-Session-ID", "s1"), ("X-Session-ID", "s2")]
+    async with server.client.post("/ping", headers=headers) as response:
+        assert response.status == 400 and "more than once" in (await response.json())["detail"]
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(serve: Serve) -> None:
+    server = await serve(body_timeout_s=0.05)
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(60)
+
+    async with server.client.post("/create", data=slowly(), headers={"X-Session-ID": "s1"}) as response:
+        assert response.status == 408 and (await response.json())["reason"] == "body_timeout"
 
 
 @pytest.mark.parametrize(
