@@ -215,7 +215,7 @@ async def _discover(host: SandboxHost, catalog: _ImageCatalog) -> list[Environme
         for runtime_name in sandbox.environments:
             tools = await _ask(sandbox, runtime_name, as_value, Method.LIST_TOOLS, {}, timeout_s=timeout_s)
             splits = await _ask(sandbox, runtime_name, as_value, Method.LIST_SPLITS, {}, timeout_s=timeout_s)
-            for what, found in (("tool", tools.tools), ("split", splits)):
+            for what, found in (("tool", tools.tools or tools.terminal_tool), ("split", splits)):
                 if not found:
                     raise StartupError(
                         f"environment {runtime_name!r} in image {tag!r} has no {what}; it needs at least one"

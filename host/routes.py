@@ -6,9 +6,8 @@ the header ``X-Deployment: owner/name``, else the body's ``env_name``, else the 
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -16,33 +15,23 @@ from aiohttp import web
 from pydantic_core import to_json
 
 from host import __version__, parsing, sse
-from host.calls import Outcome, ToolCall, UnknownCall
+from host.calls import ToolCall, UnknownCall
 from host.catalog import Catalog, Environment
-from host.errors import Reason, SessionEnded
+from host.errors import NotFound, Reason, SessionEnded
 from host.session import Session, SessionSpec
 from host.sessions import Sessions
+from host.streams import open_stream, stream_call, stream_error
 from sandbox_runtime.messages import (
     CreateSession,
     GetTask,
     GetTaskRange,
     ListTasks,
     NumTasks,
+    ScoreGroup,
 )
 from sandbox_runtime.messages import (
     ToolCall as CallBody,
 )
-
-PING_S = 10.0
-"""Between comments on a silent stream; clients give a stream up after 30 s without a byte."""
-
-_WRITE_BYTES = 256 * 1024
-_WRITE_S = 60.0
-_STREAM_HEADERS = {
-    "Content-Type": "text/event-stream; charset=utf-8",
-    "Cache-Control": "no-cache",
-    "Connection": "keep-alive",
-    "X-Accel-Buffering": "no",
-}
 
 
 @dataclass(frozen=True)
@@ -74,7 +63,9 @@ class Routes:
                 yield web.post(f"{prefix}/{name}_range", self.task_range)
             yield web.get(f"{prefix}/task_tools", self.task_tools)
             yield web.get(f"{prefix}/prompt", self.prompt)
+            yield web.get(f"{prefix}/messages", self.messages)
             yield web.post(f"{prefix}/call", self.call)
+            yield web.post(f"{prefix}/score_group", self.score_group)
 
     # --- The server -------------------------------------------------------------------------------------------------
 
@@ -131,7 +122,7 @@ class Routes:
         sid = str(uuid.uuid4())
         if "text/event-stream" not in request.headers.get("Accept", ""):
             return web.json_response({"sid": sid})
-        async with _stream(request) as stream:
+        async with open_stream(request) as stream:
             await stream.write(sse.event("task_id", sid) + sse.event("end", ""))
         return stream
 
@@ -176,21 +167,24 @@ class Routes:
         async with self._session(request) as session:
             return _json(await session.prompt())
 
+    async def messages(self, request: web.Request) -> web.Response:
+        async with self._session(request) as session:
+            self._expect(session, "message_block_types", "messages; it has a prompt")
+            return _json(await session.messages())
+
     async def call(self, request: web.Request) -> web.StreamResponse:
         sid = parsing.session_id(request)
         body = await parsing.body(request, CallBody)
         call_id = parsing.call_id(body.task_id)
-        try:
-            session = self.sessions.get(sid)
-            async with session.request():
-                call = session.call(body.name, body.input, call_id)
-                return await _stream_call(request, call)
-        except UnknownCall:
-            return await _stream_error(request, "unknown task_id")
-        except SessionEnded as exc:
-            if exc.failure.reason in (Reason.SETUP_FAILED, Reason.SETUP_TIMEOUT):
-                return await _stream_error(request, str(exc))
-            raise
+        return await self._stream_call(request, sid, lambda session: session.call(body.name, body.input, call_id))
+
+    async def score_group(self, request: web.Request) -> web.StreamResponse:
+        sid = parsing.session_id(request)
+        body = await parsing.body(request, ScoreGroup)
+        call_id = parsing.call_id(body.task_id)
+        self._expect(self.sessions.get(sid), "supports_score_group", "score_group")  # else 404, before a stream is open
+        candidates = [candidate.model_dump() for candidate in body.candidates]
+        return await self._stream_call(request, sid, lambda session: session.score_group(candidates, call_id))
 
     # --- Common -----------------------------------------------------------------------------------------------------
 
@@ -204,6 +198,26 @@ class Routes:
             if environment := self.catalog.find(candidate):
                 return environment
         return self.catalog.get(env_name) if env_name is not None else self.catalog.default
+
+    async def _stream_call(
+        self, request: web.Request, sid: str, start: Callable[[Session], ToolCall]
+    ) -> web.StreamResponse:
+        try:
+            session = self.sessions.get(sid)
+            async with session.request():
+                return await stream_call(request, start(session))
+        except UnknownCall:
+            return await stream_error(request, "unknown task_id")
+        except SessionEnded as exc:
+            if exc.failure.reason in (Reason.SETUP_FAILED, Reason.SETUP_TIMEOUT):
+                return await stream_error(request, str(exc))
+            raise
+
+    def _expect(self, session: Session, field: str, feature: str) -> None:
+        """Refuse what a session's environment doesn't have, as its list of tools tells. Raises NotFound."""
+        environment = self.catalog.find(session.environment)
+        if environment is not None and not getattr(environment.tools, field):
+            raise NotFound(f"{environment.name!r} has no {feature}")
 
     @asynccontextmanager
     async def _session(self, request: web.Request) -> AsyncIterator[Session]:
@@ -221,66 +235,3 @@ def _answer(request: web.Request, environment: Environment, field: str, value: b
     """Answer a discovery question, with the environment's name as the client wrote it, which the newer client needs."""
     name = request.match_info.get("env", environment.name)
     return _json(b'{"%b":%b,"env_name":%b}' % (field.encode(), value, to_json(name)))
-
-
-@asynccontextmanager
-async def _stream(request: web.Request) -> AsyncIterator[web.StreamResponse]:
-    """Open an event stream, and end it. A client that went away ends the block quietly: what it waited for goes on."""
-    stream = web.StreamResponse(headers=_STREAM_HEADERS)
-    try:
-        await stream.prepare(request)
-        yield stream
-        await stream.write_eof()
-    except ConnectionError:
-        pass
-
-
-async def _stream_call(request: web.Request, call: ToolCall) -> web.StreamResponse:
-    async with _stream(request) as stream:
-        await _write(stream, sse.event("task_id", call.id))
-        while not call.done.is_set():
-            try:
-                async with asyncio.timeout(PING_S):
-                    await call.done.wait()
-            except TimeoutError:
-                await _write(stream, sse.PING)
-        assert call.outcome is not None
-        await _write_outcome(request, stream, call.outcome)
-    return stream
-
-
-async def _stream_error(request: web.Request, text: str) -> web.StreamResponse:
-    async with _stream(request) as stream:
-        await _write(stream, sse.error(text))
-    return stream
-
-
-async def _write_outcome(request: web.Request, stream: web.StreamResponse, outcome: Outcome) -> None:
-    match outcome.event:
-        case "cut":
-            if request.transport is not None:
-                request.transport.abort()  # no orderly end: that would be an end to the client
-            raise ConnectionAbortedError
-        case "error":
-            await _write(stream, sse.error(outcome.text))
-        case "end":
-            batch = bytearray()
-            for piece in sse.result(outcome.text):
-                batch += piece
-                if len(batch) >= _WRITE_BYTES:
-                    await _write(stream, bytes(batch))
-                    batch.clear()
-            await _write(stream, bytes(batch))
-
-
-async def _write(stream: web.StreamResponse, data: bytes) -> None:
-    """Write, with a deadline: a client that no longer reads must not keep its session from being idle for ever.
-
-    Raises:
-        ConnectionError: the client is gone, or as good as gone.
-    """
-    try:
-        async with asyncio.timeout(_WRITE_S):
-            await stream.write(data)
-    except TimeoutError:
-        raise ConnectionAbortedError from None
