@@ -1,4 +1,4 @@
-"""One command of the agent's: start it, take its output, and end it with all that it started.
+"""One command, the agent's mostly: start it, take its output, and end it with all that it started.
 
 Blocking; everything here runs in the caller's thread, except ``Command.end``, which any thread may call.
 
@@ -48,7 +48,7 @@ class Outcome:
 
 
 class Command:
-    """A command to be run once, as the agent."""
+    """A command to be run once, as the agent unless ``identity`` says as whom."""
 
     def __init__(
         self,
@@ -59,12 +59,14 @@ class Command:
         environ: Mapping[str, str],
         stdin: bytes | None,
         max_output_bytes: int,
+        identity: Agent | None = None,
     ) -> None:
         self._argv = argv
         self._timeout_s = timeout_s
         self._cwd = cwd
         self._environ = environ
         self._stdin = stdin
+        self._identity = identity
         self._capture = Capture(max_output_bytes)
         self._lock = threading.Lock()
         self._cancelled = False
@@ -89,7 +91,7 @@ class Command:
             AgentUnavailable: there is no agent.
             asyncio.CancelledError: the call that it belongs to was cancelled.
         """
-        agent = current_agent()
+        agent = self._identity or current_agent()
         scope = current_scope.get() or CallScope()
         with scope.started(self.end), self._waking(), ExitStack() as resources:
             relieved = self._relieve(agent)

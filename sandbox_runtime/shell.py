@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import signal as signals
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -41,7 +42,30 @@ DEFAULT_MAX_FILE_BYTES = 16 * 1024 * 1024
 FILE_TIMEOUT_S = 10.0
 
 _RELIEVED = "[the processes left in the background had used up the process limit, and were ended]\n"
-_NO_SUCH_FILE = 44  # an exit code that neither bash nor head uses
+_NO_SUCH_FILE = 44  # exit codes that neither bash nor head nor Python uses
+_IS_A_LINK = 45
+
+# Step by step from the top, each step from the directory that the last one opened: no link can be slipped in between.
+_READ_NO_LINKS = f"""
+import errno, os, stat, sys
+path, left = sys.argv[1], int(sys.argv[2])
+here = os.open("/" if path.startswith("/") else ".", os.O_PATH)
+try:
+    *steps, name = [part for part in path.split("/") if part not in ("", ".")]
+    for step in steps:
+        here = os.open(step, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+    file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=here)
+except FileNotFoundError:
+    sys.exit({_NO_SUCH_FILE})
+except OSError as exc:
+    sys.exit({_IS_A_LINK} if exc.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO) else str(exc))
+if not stat.S_ISREG(os.fstat(file).st_mode):
+    sys.exit({_IS_A_LINK})
+while left > 0 and (data := os.read(file, min(left, 1 << 20))):
+    left -= len(data)
+    while data:
+        data = data[os.write(1, data):]
+"""
 
 
 @dataclass(frozen=True)
@@ -105,7 +129,7 @@ async def run(
         asyncio.CancelledError: the call was cancelled; everything that the command started has ended.
     """
     prepared = _command(command, timeout_s, cwd, env, max_output_bytes, stdin)
-    return await run_in_thread(_run, prepared, on_cancel=prepared.end)
+    return await run_in_thread(result_of, prepared, on_cancel=prepared.end)
 
 
 def run_sync(
@@ -118,24 +142,28 @@ def run_sync(
     stdin: bytes | None = None,
 ) -> ShellResult:
     """The same as ``run``, for a tool that is not async."""
-    return _run(_command(command, timeout_s, cwd, env, max_output_bytes, stdin))
+    return result_of(_command(command, timeout_s, cwd, env, max_output_bytes, stdin))
 
 
-async def read_file(path: str, max_bytes: int = DEFAULT_MAX_FILE_BYTES) -> bytes:
+async def read_file(path: str, max_bytes: int = DEFAULT_MAX_FILE_BYTES, *, follow_links: bool = True) -> bytes:
     """Return a file's content, read as the agent; a relative ``path`` starts at ``/workspace``.
+
+    With ``follow_links=False`` it must be a regular file, and no part of ``path`` a symbolic link: what is read then is what
+    stands at that place, not what the agent chose to put in its stead.
 
     Raises:
         FileNotFoundError: the agent sees no such file.
         TimeoutError: it couldn't be read in ``FILE_TIMEOUT_S`` (a fifo that nobody writes to).
-        OSError: it is longer than ``max_bytes`` (``errno.EFBIG``) or can't be read.
+        OSError: it is longer than ``max_bytes`` (``errno.EFBIG``), a link or no regular file where that matters
+            (``errno.ELOOP``), or can't be read.
     """
-    prepared = _reader(path, max_bytes)
+    prepared = _reader(path, max_bytes, follow_links)
     return await run_in_thread(_read, prepared, path, max_bytes, on_cancel=prepared.end)
 
 
-def read_file_sync(path: str, max_bytes: int = DEFAULT_MAX_FILE_BYTES) -> bytes:
+def read_file_sync(path: str, max_bytes: int = DEFAULT_MAX_FILE_BYTES, *, follow_links: bool = True) -> bytes:
     """The same as ``read_file``, for a tool that is not async."""
-    return _read(_reader(path, max_bytes), path, max_bytes)
+    return _read(_reader(path, max_bytes, follow_links), path, max_bytes)
 
 
 async def write_file(path: str, data: bytes | str, *, mode: int = 0o644) -> None:
@@ -187,7 +215,8 @@ def _command(
     )
 
 
-def _run(command: Command) -> ShellResult:
+def result_of(command: Command) -> ShellResult:
+    """Run a command that was prepared; what it does is never an exception."""
     try:
         outcome = command.run()
     except OSError as exc:
@@ -213,7 +242,10 @@ def _not_started(reason: str) -> ShellResult:
     )
 
 
-def _reader(path: str, max_bytes: int) -> Command:
+def _reader(path: str, max_bytes: int, follow_links: bool) -> Command:
+    if not follow_links:
+        argv = [sys.executable, "-I", "-S", "-c", _READ_NO_LINKS, path, str(max_bytes + 1)]
+        return _file_argv(argv, max_output_bytes=max(max_bytes + 1, 4096), stdin=None)
     script = f'[ -e "$1" ] || exit {_NO_SUCH_FILE}; exec head --bytes="$2" -- "$1"'
     return _file_command(script, path, str(max_bytes + 1), max_output_bytes=max(max_bytes + 1, 4096), stdin=None)
 
@@ -236,8 +268,12 @@ def _write(command: Command, path: str) -> None:
 
 
 def _file_command(script: str, path: str, argument: str, *, max_output_bytes: int, stdin: bytes | None) -> Command:
+    return _file_argv(["bash", "-c", script, "bash", path, argument], max_output_bytes=max_output_bytes, stdin=stdin)
+
+
+def _file_argv(argv: list[str], *, max_output_bytes: int, stdin: bytes | None) -> Command:
     return Command(
-        ["bash", "-c", script, "bash", path, argument],
+        argv,
         timeout_s=FILE_TIMEOUT_S,
         cwd=None,
         environ={},
@@ -252,6 +288,8 @@ def _checked(command: Command, path: str) -> Outcome:
         raise TimeoutError(errno.ETIMEDOUT, f"not done in {FILE_TIMEOUT_S:g} s", path)
     if outcome.returncode == _NO_SUCH_FILE:
         raise FileNotFoundError(errno.ENOENT, "No such file", path)
+    if outcome.returncode == _IS_A_LINK:
+        raise OSError(errno.ELOOP, "A link, or no regular file", path)
     if outcome.returncode != 0:
         raise OSError(errno.EIO, outcome.capture.text().strip() or f"exit code {outcome.returncode}", path)
     return outcome
