@@ -65,9 +65,11 @@ def events(log: Log) -> list[str]:
     return [entry["event"] for entry in log]
 
 
-async def url(log: Log) -> str:
+async def url(log: Log, serving: asyncio.Task[None]) -> str:
     """Wait until it serves; return where."""
-    await until(lambda: "serving" in events(log))
+    await until(lambda: serving.done() or "serving" in events(log))
+    if serving.done():
+        serving.result()
     return str(next(entry["url"] for entry in log if entry["event"] == "serving"))
 
 
@@ -90,7 +92,7 @@ async def test_serve_and_stop(options: Options, engine: FakeEngine, log: Log) ->
     engine.script.handlers["call"] = Gate()
     stop = anyio.Event()
     serving = asyncio.create_task(serve(options(), stop=stop))
-    async with aiohttp.ClientSession(await url(log)) as client:
+    async with aiohttp.ClientSession(await url(log, serving)) as client:
         assert await post(client, "/create", json={"task_spec": {}}) == 200
         body = {"name": "bash", "input": {}}
         async with client.post("/call", json=body, headers={"X-Session-ID": "s1"}) as response:
@@ -107,7 +109,7 @@ async def test_serve_and_stop(options: Options, engine: FakeEngine, log: Log) ->
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_signals_stop_it(options: Options, engine: FakeEngine, log: Log, number: int) -> None:
     serving = asyncio.create_task(serve(options()))
-    await url(log)
+    await url(log, serving)
     os.kill(os.getpid(), number)
     await serving
     assert engine.containers == {}
@@ -128,7 +130,7 @@ async def test_grace_that_is_over(options: Options, engine: FakeEngine, log: Log
     engine.script.handlers["teardown"] = Gate()
     stop = anyio.Event()
     serving = asyncio.create_task(serve(options(shutdown_grace_s=0.05, teardown_timeout_s=0.3), stop=stop))
-    async with aiohttp.ClientSession(await url(log)) as client:
+    async with aiohttp.ClientSession(await url(log, serving)) as client:
         assert await post(client, "/create", json={"task_spec": {}}) == 200
         stop.set()
         await asyncio.wait_for(serving, 10)
@@ -201,7 +203,7 @@ async def test_leftovers_of_a_host_that_crashed_are_removed(
     (left,) = engine.containers
     stop = anyio.Event()
     serving = asyncio.create_task(serve(options(), stop=stop))
-    await url(log)
+    await url(log, serving)
     assert left not in engine.containers
     assert len(engine.containers) == len(list((state_dir / "s").iterdir())) == 1
     stop.set()
@@ -212,7 +214,7 @@ async def test_identity_stays(options: Options, log: Log) -> None:
     for _ in range(2):
         stop = anyio.Event()
         serving = asyncio.create_task(serve(options(), stop=stop))
-        await url(log)
+        await url(log, serving)
         stop.set()
         await serving
         await until(lambda: events(log)[-1] == "stopped")
