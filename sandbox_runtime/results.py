@@ -9,7 +9,7 @@ Each SDK has classes of its own for these values (``Types``); what comes out is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -76,10 +76,11 @@ def messages(value: Any, source: str) -> list[Message]:
 
 def group_scores(value: Any, source: str, candidates: int) -> list[GroupScore]:
     """Check the scores of a group: as many as there are candidates, each a number or an object with a ``reward``."""
-    _expect_list(value, source, "a list of GroupScore or float")
-    if len(value) != candidates:
-        raise _bad(f"{source} returned {len(value)} scores for {candidates} candidates")
-    scores = [_dumped(score) if isinstance(score, BaseModel) else {"reward": score} for score in value]
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
+        raise _bad(f"{source} returned {_name(value)}; expected a list of GroupScore or float")
+    scores = [_dumped(score) if isinstance(score, BaseModel) else {"reward": _number(score, source)} for score in value]
+    if len(scores) != candidates:
+        raise _bad(f"{source} returned {len(scores)} scores for {candidates} candidates")
     return _validated(_group_scores, scores, source)
 
 
@@ -136,6 +137,13 @@ def _expect(value: Any, kind: Any, source: str, expected: str, *, inside: bool =
 def _expect_list(value: Any, source: str, expected: str) -> None:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray):
         raise _bad(f"{source} returned {_name(value)}; expected {expected}")
+
+
+def _number(value: Any, source: str) -> float:
+    try:
+        return float(value)  # numpy's too
+    except (TypeError, ValueError):
+        raise _bad(f"{source} returned something with {_name(value)} in it; expected GroupScore or float") from None
 
 
 def _is_object(value: Any) -> bool:
