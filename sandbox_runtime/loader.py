@@ -58,6 +58,8 @@ def load(specs: Sequence[str]) -> list[type]:
 
 def _module_name(spec: str) -> str:
     """Return the module of ``server.py`` too: files are how authors think of them."""
+    if spec.startswith("/"):
+        raise LoadError(f"{spec!r} names no environment{_command_hint(spec)}")
     return spec.removesuffix(".py").replace("/", ".") if spec.endswith(".py") else spec
 
 

@@ -38,7 +38,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+        where = [getattr(sys.modules[name], attribute, "") for attribute in ("__file__", "__path__")]
+        if str(tmp_path) in str(where):
             del sys.modules[name]
 
 
