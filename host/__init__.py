@@ -33,6 +33,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     sse            events → bytes
     lifecycle      a session's states, as a table
     settings       limits, times and paths
+    isolation      what each profile makes of a container
     errors         what can go wrong, and what a client is told
     logs           how log lines look
 """

@@ -14,10 +14,12 @@ from pydantic import ByteSize, ValidationError
 
 from host import __version__, logs
 from host.errors import StartupError
+from host.isolation import Profile
 from host.serve import serve
 from host.settings import ENV_PREFIX, Settings
 
 SECRET = ("api_key", "agent_key")
+REPEATABLE = ("image", "allow_host")
 
 
 class _DefaultToServe(click.Group):
@@ -51,12 +53,12 @@ def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
         default = field.get_default(call_default_factory=True)
         shown = default.human_readable() if isinstance(default, ByteSize) else default
         help_text = f"{field.description} [env: {ENV_PREFIX}{name.upper()}]"
-        if name != "image":
+        if name not in REPEATABLE:
             help_text = f"{help_text[:-1]}; default: {shown}]"
         if field.annotation is bool:
             option = click.option(flag(name), name, is_flag=True, default=None, help=help_text)
         else:
-            option = click.option(flag(name), name, multiple=name == "image", metavar=_metavar(name), help=help_text)
+            option = click.option(flag(name), name, multiple=name in REPEATABLE, metavar=_metavar(name), help=help_text)
         command = option(command)
     return command
 
@@ -72,6 +74,9 @@ def _metavar(name: str) -> str:
         "agent_key": "KEY",
         "agent_key_file": "FILE",
         "host": "ADDRESS",
+        "isolation": "|".join(Profile),
+        "network": "none|internet",
+        "allow_host": "NAME",
         "log_format": "human|json",
         "log_level": "LEVEL",
     }.get(name, "SIZE" if Settings.model_fields[name].annotation is ByteSize else "N")

@@ -22,6 +22,7 @@ import structlog
 
 from host import docker_client
 from host.errors import Failure, Reason, SandboxFailed
+from host.isolation import Confinement
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -59,8 +60,6 @@ class Limits:
 
     memory_bytes: int
     cpus: float
-    pids: int
-    tmp_bytes: int
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,7 @@ class ContainerSpec:
     labels: Mapping[str, str]
     environment: Mapping[str, str]
     limits: Limits
+    confinement: Confinement
     extra_groups: tuple[int, ...] = ()
 
 
@@ -139,6 +139,11 @@ class Engine:
             return None
         uid, _, gid = str(self._info["DockerRootDir"]).rpartition("/")[2].partition(".")
         return int(uid), int(gid)
+
+    @property
+    def oci_runtimes(self) -> tuple[str, ...]:
+        """The names of the OCI runtimes that the engine can run a container with."""
+        return tuple(self._info.get("Runtimes") or ())
 
     async def image(self, tag: str) -> Image:
         """Look an image up.
@@ -234,14 +239,16 @@ class Engine:
             network_mode="none",
             cap_drop=["ALL"],
             cap_add=list(_CAPABILITIES),
-            security_opt=["no-new-privileges:true"],
+            security_opt=list(spec.confinement.security_options),
+            read_only=spec.confinement.read_only_root,
+            runtime=spec.confinement.oci_runtime,
             init=True,
             restart_policy={"Name": "no"},
             mem_limit=spec.limits.memory_bytes,
             memswap_limit=spec.limits.memory_bytes,
             nano_cpus=int(spec.limits.cpus * 1e9),
-            pids_limit=spec.limits.pids,
-            tmpfs={"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={spec.limits.tmp_bytes}"},
+            pids_limit=spec.confinement.pids,
+            tmpfs=dict(spec.confinement.tmpfs),
             ulimits=[
                 docker_client.Ulimit(name="core", soft=0, hard=0),
                 docker_client.Ulimit(name="nofile", soft=_OPEN_FILES, hard=_OPEN_FILES),

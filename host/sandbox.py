@@ -31,6 +31,7 @@ from host.engine import (
 )
 from host.errors import Failure, InvalidRequest, Reason, SandboxFailed
 from host.intake import Intake
+from host.isolation import Sizes, confine
 from host.settings import Settings
 from host.state import StateDir
 from sandbox_runtime.frames import FrameTooLarge
@@ -61,7 +62,11 @@ class SandboxHost:
         self.state = state
         self.settings = settings
         self.starting = anyio.CapacityLimiter(settings.start_concurrency)
-        self.limits = Limits(settings.memory, settings.cpus, settings.pids, settings.tmp_size)
+        self.limits = Limits(settings.memory, settings.cpus)
+        self.confinement = confine(
+            settings.isolation,
+            Sizes(settings.tmp_size, settings.workspace_size, inodes=settings.inodes, pids=settings.pids),
+        )
         self.intake = Intake(max_held_bytes=4 * settings.max_frame)
         self._alive: set[str] = set()
 
@@ -149,6 +154,7 @@ class Sandbox:
                 "ORS_RUNTIME_RECONNECT_S": f"{host.settings.reconnect_window_s:g}",
             },
             limits=host.limits,
+            confinement=host.confinement,
             extra_groups=channel.shared_groups,
         )
         host.enlist(name)

@@ -22,6 +22,7 @@ from host.catalog import Catalog
 from host.connections import KEEPALIVE_S, SERVED, Gate
 from host.engine import Engine, EngineError
 from host.errors import Failure, Reason, StartupError
+from host.isolation import check_runtimes
 from host.sandbox import SandboxHost
 from host.sessions import Sessions
 from host.settings import Settings
@@ -61,6 +62,7 @@ async def _serve(settings: Settings, stop: anyio.Event) -> None:
     with closing(StateDir.open(settings.state_dir)) as state, closing(_bind(settings)) as sock:
         check_exposure(keys, settings, sock.getsockname()[0])
         async with Engine.open() as engine:
+            check_runtimes(settings.isolation, engine.oci_runtimes)
             host = SandboxHost(engine, state, settings)
             await _clear_leftovers(host)
             log.info("starting_catalog", images=settings.image)

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import ByteSize, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from host.isolation import Profile
 from sandbox_runtime.frames import DEFAULT_MAX_FRAME_BYTES
 
 ENV_PREFIX = "ORS_HOST_"
@@ -71,11 +72,22 @@ class Settings(BaseSettings):
     max_calls: Count = Field(64, description="Tool calls in flight in one session.")
     max_connections: Count = Field(4096, description="Connections of clients; more are closed at once.")
 
+    # How far containers are shut in
+    isolation: Profile = Field(
+        Profile.STANDARD,
+        description="Profile of the containers: standard, strict (read-only root, fewer system calls) or gvisor.",
+    )
+
     # What one container may use
     memory: ByteSize = Field(ByteSize(2 * 1024**3), description="Memory of one container (no swap), e.g. 2GiB.")
     cpus: Annotated[float, Field(gt=0)] = Field(1.0, description="CPUs of one container.")
     pids: Count = Field(256, description="Processes and threads in one container.")
     tmp_size: ByteSize = Field(ByteSize(256 * 1024**2), description="Size of /tmp in a container (in memory).")
+
+    workspace_size: ByteSize = Field(
+        ByteSize(512 * 1024**2), description="strict: size of /workspace, and of /home/agent (in memory)."
+    )
+    inodes: Count = Field(250_000, description="Files and directories that a container may make.")
 
     # How long
     start_timeout_s: Seconds = Field(60, description="From creating a container to its runtime's hello, in seconds.")

@@ -1,0 +1,66 @@
+"""Images and hosts for the tests of profiles, network and disk; gVisor is put into the engine where it is missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from host.build import build_environment
+from host.isolation import Profile
+from tests.docker.conftest import example_images, probe_image
+from tests.docker.harness import RunningHost, running_host
+
+__all__ = ["example_images", "probe_image"]
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent.parent
+TOOLS = "ors-host-test-tools:latest"
+MIB = 1024**2
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can look into containers' files or start engines")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if TESTS in item.path.parents:
+            item.add_marker("docker")
+
+
+@pytest.fixture(scope="session")
+def tools_image(probe_image: str) -> str:
+    """The probe with gcc, make, git and curl."""
+    build_environment(TESTS / "tools_env", TOOLS)
+    return TOOLS
+
+
+@pytest.fixture(scope="session")
+def gvisor() -> None:
+    """See to it that the engine has gVisor's runtime; skip only where this user may not give it one."""
+    run = subprocess.run(
+        ["bash", str(ROOT / "images" / "gvisor.sh")],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if run.returncode != 0 and os.geteuid() != 0:
+        pytest.skip(run.stderr.strip())
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.fixture(scope="module", params=list(Profile))
+def profile_host(
+    request: pytest.FixtureRequest, example_images: list[str], tools_image: str
+) -> Iterator[tuple[Profile, RunningHost]]:
+    """A host with all examples and the tools, under each profile in turn."""
+    profile: Profile = request.param
+    if profile is Profile.GVISOR:
+        request.getfixturevalue("gvisor")
+    with running_host(
+        tools_image, *example_images, isolation=profile, workspace_size="64MiB", tmp_size="32MiB", inodes=5000
+    ) as host:
+        yield profile, host
