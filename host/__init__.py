@@ -19,6 +19,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     calls          one tool call: its outcome, kept for those who reconnect
     capacity       permission to have one more session
     sandbox        one container and its channel
+    data           folders of this machine that environments read
     base_image     the image that environment images are built from
     image_builder  Docker builds
     build_context  what of a folder is sent to the engine

@@ -46,8 +46,10 @@ class Install(Enum):
     FROM_INDEX = auto()  # by pip in the build
 
 
-def build_environment(directory: Path, image: str, *, steps: Steps | None = None) -> CheckReport:
-    """Build the folder into the image named ``image`` and check that it answers.
+def build_environment(
+    directory: Path, image: str, *, data: str | None = None, steps: Steps | None = None
+) -> CheckReport:
+    """Build the folder into the image named ``image`` and check that it answers, with ``data`` at ``/orwd_data``.
 
     Returns:
         What the image was found to serve.
@@ -70,7 +72,7 @@ def build_environment(directory: Path, image: str, *, steps: Steps | None = None
             with steps.step(f"building {image} from {directory / 'Dockerfile'}") as detail:
                 _build(client, {"": (directory, ignore_patterns(directory) or [])}, {}, image, detail)
             _refuse_other_base(client, image, directory)
-    return _check(image, steps)
+    return _check(image, data, steps)
 
 
 def dockerfile_of(directory: Path) -> str:
@@ -212,10 +214,10 @@ def _build(
         raise BuildError(f"the folder could not be sent to the engine: {exc}") from exc
 
 
-def _check(image: str, steps: Steps) -> CheckReport:
+def _check(image: str, data: str | None, steps: Steps) -> CheckReport:
     try:
         with steps.step(f"checking that {image} answers"):
-            report = anyio.run(check_image, image)
+            report = anyio.run(check_image, image, data)
     except StartupError as exc:
         raise BuildError(f"built, but {exc}") from exc
     for found in report.environments:

@@ -30,14 +30,14 @@ class CheckReport:
     environments: tuple[EnvironmentReport, ...]
 
 
-async def check_image(tag: str) -> CheckReport:
-    """Start a container from the image, with the host's own limits, and return the environments in it.
+async def check_image(tag: str, data: str | None = None) -> CheckReport:
+    """Start a container from the image, with the host's own limits and ``data``, and return the environments in it.
 
     Raises:
         StartupError: the image doesn't answer as it must; the text has the end of the container's output (a traceback, if
             the author's code raised).
     """
-    settings = Settings(image=(tag,))
+    settings = Settings(image=(tag,), data=() if data is None else (data,))
     with (
         tempfile.TemporaryDirectory(prefix="ors-", dir="/tmp") as directory,  # short, for the socket's path
         closing(StateDir.open(Path(directory))) as state,

@@ -18,8 +18,8 @@ from host.isolation import Profile
 from host.serve import serve
 from host.settings import ENV_PREFIX, Settings
 
+REPEATABLE = ("image", "data", "allow_host")
 SECRET = ("api_key", "agent_key")
-REPEATABLE = ("image", "allow_host")
 
 
 class _DefaultToServe(click.Group):
@@ -68,6 +68,7 @@ def _metavar(name: str) -> str:
         return "SECONDS"
     return {
         "image": "TAG",
+        "data": "[TAG=]DIR",
         "state_dir": "DIR",
         "api_key": "KEY",
         "api_key_file": "FILE",
@@ -120,11 +121,12 @@ def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 @main.command("build")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @click.option("-t", "--tag", required=True, metavar="TAG", help="Name of the image, e.g. my-env:latest.")
+@click.option("--data", metavar="DIR", help="Folder to read at /orwd_data while it proves that it answers.")
 @click.option("--print-dockerfile", is_flag=True, help="Show the Dockerfile that would be used, and stop.")
-def build_command(directory: Path, tag: str, print_dockerfile: bool) -> None:
+def build_command(directory: Path, tag: str, data: str | None, print_dockerfile: bool) -> None:
     """Build an environment image from DIRECTORY and prove that it answers.
 
-    DIRECTORY holds a Dockerfile, or just env.py (with requirements.txt beside it if it needs packages).
+    DIRECTORY holds a Dockerfile, or just env.py or server.py (with requirements.txt beside it if it needs packages).
     """
     from host.build import BuildError, build_environment, dockerfile_of
 
@@ -132,7 +134,7 @@ def build_command(directory: Path, tag: str, print_dockerfile: bool) -> None:
         if print_dockerfile:
             click.echo(dockerfile_of(directory), nl=False)
         else:
-            build_environment(directory, tag)
+            build_environment(directory, tag, data=data)
     except BuildError as exc:
         sys.exit(f"ors-host: {exc}")
 

@@ -74,6 +74,8 @@ class ContainerSpec:
     limits: Limits
     confinement: Confinement
     extra_groups: tuple[int, ...] = ()
+    mounts: Mapping[str, Path] = field(default_factory=dict)
+    """Place in the container → directory of this machine that appears there, read-only."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +256,10 @@ class Engine:
                 docker_client.Ulimit(name="nofile", soft=_OPEN_FILES, hard=_OPEN_FILES),
             ],
             log_config=docker_client.LogConfig(type="json-file", config=_LOG_LIMITS),
-            mounts=[docker_client.Mount(RUNTIME_DIR, str(spec.socket_dir), type="bind", read_only=True)],
+            mounts=[
+                docker_client.Mount(place, str(directory), type="bind", read_only=True)
+                for place, directory in {RUNTIME_DIR: spec.socket_dir, **spec.mounts}.items()
+            ],
             group_add=[str(gid) for gid in spec.extra_groups],
         )
         self._client.create_container(

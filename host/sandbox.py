@@ -18,6 +18,7 @@ import anyio
 import structlog
 
 from host.channel import Channel, ChannelBroken, ChannelClosed, ProtocolViolation
+from host.data import DATA_DIR, data_folders
 from host.engine import (
     LABEL_ROLE,
     LABEL_SANDBOX,
@@ -68,6 +69,7 @@ class SandboxHost:
             Sizes(settings.tmp_size, settings.workspace_size, inodes=settings.inodes, pids=settings.pids),
         )
         self.intake = Intake(max_held_bytes=4 * settings.max_frame)
+        self.data = data_folders(settings.data, settings.image, owner=engine.remapped_root or (0, 0))
         self._alive: set[str] = set()
 
     def enlist(self, name: str) -> None:
@@ -153,6 +155,7 @@ class Sandbox:
                 "PYTHONHASHSEED": HASH_SEED,
                 "ORS_RUNTIME_RECONNECT_S": f"{host.settings.reconnect_window_s:g}",
             },
+            mounts={DATA_DIR: host.data[image.tag]} if image.tag in host.data else {},
             limits=host.limits,
             confinement=host.confinement,
             extra_groups=channel.shared_groups,

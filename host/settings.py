@@ -38,6 +38,10 @@ class Settings(BaseSettings):
     image: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Environment image to serve; repeatable. The first image's first environment is the default."
     )
+    data: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Folder that environments read at /orwd_data, read-only: DIR for all images, TAG=DIR for one; repeatable.",
+    )
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     state_dir: Path = Field(
@@ -50,6 +54,12 @@ class Settings(BaseSettings):
     def _split_images(cls, value: object) -> object:
         """In the environment variable, images are separated by commas or spaces."""
         return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _split_data(cls, value: object) -> object:
+        """In the environment variable, folders are separated by commas."""
+        return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
 
     # Who may ask
     api_key: SecretStr | None = Field(

@@ -20,7 +20,7 @@ def table() -> str:
         default = field.get_default(call_default_factory=True)
         if isinstance(default, ByteSize):
             default = default.human_readable()
-        shown = {"image": "", "state_dir": "`/var/lib/ors-host` (root) or `~/.local/state/ors-host`"}.get(
+        shown = {"image": "", "data": "", "state_dir": "`/var/lib/ors-host` (root) or `~/.local/state/ors-host`"}.get(
             name, f"{default}"
         )
         lines.append(f"| `{flag(name)}` | {shown} | {field.description} |")
