@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -212,7 +212,8 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname not in self._servers.modules:
             return None
-        spec = PathFinder.find_spec(fullname, path, target)
+        others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, others), None)
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module

@@ -22,7 +22,6 @@ from pydantic import BaseModel
 
 TASKS = json.loads(Path("tasks.json").read_text())
 SECOND = Path(__file__).with_name("second.txt").read_text()
-RUN = None
 
 class Command(BaseModel):
     command: str

@@ -343,6 +343,14 @@ class TestHostThatGoesAway:
         assert await third.request("result", call_id="one") == answer.result
         assert await third.request("call", call_id="one", name="big", input={}) == answer.result  # at most once
 
+    async def test_the_scoring_of_a_group_is_a_call_too(self, host: FakeHost, link: HostLink) -> None:
+        fault = await link.fault("score_group", call_id="one", candidates=[])
+        assert fault == ("not_supported", "Env does not implement score_group")
+        link.close()
+        again, hello = await host.welcome()
+        assert hello.episode is not None and hello.episode.finished_calls == ["one"]
+        assert await again.fault("result", call_id="one") == fault
+
     async def test_ids_may_be_used_again_on_the_next_connection(
         self, host: FakeHost, link: HostLink, switch: Switch
     ) -> None:
