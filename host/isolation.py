@@ -23,6 +23,11 @@ GVISOR = "runsc"
 _AGENT = "uid=10000,gid=10000"
 """The agent's user, as images/Dockerfile makes it: the numbers are part of the base."""
 
+_PRIVATE_DIRECTORY = "/run/private"
+"""The environment's own (``sandbox_runtime.grading``): the agent can neither see into it nor take its room away."""
+
+_PRIVATE_BYTES = 64 * 1024**2
+
 _WRITABLE = "rw,exec,nosuid,nodev"
 
 
@@ -57,7 +62,10 @@ class Confinement:
 
 def confine(profile: Profile, sizes: Sizes) -> Confinement:
     """Return the options of a container under ``profile``."""
-    tmpfs = {"/tmp": f"{_WRITABLE},mode=1777,size={sizes.tmp_bytes},nr_inodes={sizes.inodes}"}
+    tmpfs = {
+        "/tmp": f"{_WRITABLE},mode=1777,size={sizes.tmp_bytes},nr_inodes={sizes.inodes}",
+        _PRIVATE_DIRECTORY: f"{_WRITABLE},mode=0700,size={_PRIVATE_BYTES}",
+    }
     security = ("no-new-privileges:true",)
     if profile is Profile.GVISOR:
         return Confinement(tmpfs, _gvisor_pids(sizes.pids), security, oci_runtime=GVISOR)
