@@ -25,10 +25,14 @@ class UnknownCall(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a call ended: the text of its ``end`` event (JSON) or of its ``error`` event (words)."""
+    """How a call ended: the text of its ``end`` event (JSON) or of its ``error`` event (words).
 
-    event: Literal["end", "error"]
-    text: str
+    ``cut`` is no end: this host lets go of a call that goes on in its container. Streams break off, so that their clients
+    reconnect, and find the next host.
+    """
+
+    event: Literal["end", "error", "cut"]
+    text: str = ""
 
 
 class ToolCall:
@@ -80,11 +84,18 @@ class Calls:
         """
         if self.in_flight >= self._max_in_flight:
             raise TooManyCalls(f"{self.in_flight} calls are in flight in this session, and no more may be")
-        call = ToolCall(call_id or _OWN_PREFIX + secrets.token_hex(16))
-        self._known[call.id] = call
+        return self.adopt(call_id or _OWN_PREFIX + secrets.token_hex(16))
+
+    def adopt(self, call_id: str) -> ToolCall:
+        """Register a call that was started before, by an earlier host."""
+        call = self._known[call_id] = ToolCall(call_id)
         self.started += 1
         self.in_flight += 1
         return call
+
+    def remember(self, call_id: str) -> None:
+        """Take note of a call whose result is gone."""
+        self._forgotten[call_id] = None
 
     def finish(self, call: ToolCall, outcome: Outcome) -> None:
         """End a call, and keep its outcome for a while."""

@@ -1,11 +1,15 @@
-"""Permission to have one more session: a hard limit, and a bounded queue in front of it."""
+"""Permission to have one more session: a hard limit, and a bounded queue in front of it.
+
+asyncio's own semaphores don't say whether a waiter that is being cancelled was given its place; here a place that was handed to
+somebody who no longer wants it goes to the next.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
-import anyio
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from host.errors import CapacityExceeded
 
@@ -17,17 +21,27 @@ class Capacity:
         self.limit = limit
         self._queue_size = queue_size
         self._queue_timeout_s = queue_timeout_s
-        self._places = anyio.Semaphore(limit)
+        self._taken = 0
+        self._queue: deque[asyncio.Future[None]] = deque()
 
     @property
     def free(self) -> int:
-        """Places that nobody has."""
-        return self._places.value
+        """Places that nobody has; negative if more sessions were found alive at the start than may be."""
+        return self.limit - self._taken
 
     @property
     def waiting(self) -> int:
         """How many wait for a place."""
-        return self._places.statistics().tasks_waiting
+        return len(self._queue)
+
+    @contextmanager
+    def occupied(self) -> Iterator[None]:
+        """Count a container that is there already, whether or not there is room for it."""
+        self._taken += 1
+        try:
+            yield
+        finally:
+            self._give_back()
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
@@ -36,19 +50,38 @@ class Capacity:
         Raises:
             CapacityExceeded: the queue is full, or no place became free in time.
         """
-        if self.free == 0 and self.waiting >= self._queue_size:
-            raise CapacityExceeded(
-                f"all {self.limit} sessions are in use and {self.waiting} wait for one; try again later"
-            )
-        acquired = False
-        with anyio.move_on_after(self._queue_timeout_s):
-            await self._places.acquire()
-            acquired = True
-        if not acquired:
-            raise CapacityExceeded(
-                f"all {self.limit} sessions are in use, and none became free within {self._queue_timeout_s:g} s"
-            )
+        if self.free > 0 and not self._queue:
+            self._taken += 1
+        else:
+            await self._wait_in_queue()
         try:
             yield
         finally:
-            self._places.release()
+            self._give_back()
+
+    async def _wait_in_queue(self) -> None:
+        if self.waiting >= self._queue_size:
+            raise CapacityExceeded(
+                f"all {self.limit} sessions are in use and {self.waiting} wait for one; try again later"
+            )
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
+        try:
+            await asyncio.wait((turn,), timeout=self._queue_timeout_s)
+        except asyncio.CancelledError:
+            if turn.done():
+                self._give_back()
+            raise
+        finally:
+            if not turn.done():
+                self._queue.remove(turn)
+        if not turn.done():
+            raise CapacityExceeded(
+                f"all {self.limit} sessions are in use, and none became free within {self._queue_timeout_s:g} s"
+            )
+
+    def _give_back(self) -> None:
+        self._taken -= 1
+        if self._queue and self.free > 0:
+            self._taken += 1
+            self._queue.popleft().set_result(None)

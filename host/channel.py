@@ -95,8 +95,10 @@ class Channel:
         """True once nothing more comes or goes."""
         return self._end is not None
 
-    async def listen(self, *, owner: tuple[int, int] | None) -> None:
+    async def listen(self, *, owner: tuple[int, int] | None, again: bool = False) -> None:
         """Make the directory with the token and the socket in it, and listen.
+
+        With ``again`` the directory is there, of a container that an earlier host made, and only the socket is new.
 
         ``owner`` is the (uid, gid) the runtime has on the host under user-namespace remapping, else None. A host that is not
         root can't give files away: it shares them with the container's root through its own group instead.
@@ -105,11 +107,14 @@ class Channel:
             OSError: the directory or the socket can't be made.
         """
         shared = bool(self.shared_groups)
-        self.directory.mkdir(mode=0o700)
         token = self.directory / TOKEN_NAME
-        token.touch(mode=0o600)
-        token.write_text(self._token)
         path = self.directory / SOCKET_NAME
+        if again:
+            path.unlink(missing_ok=True)
+        else:
+            self.directory.mkdir(mode=0o700)
+            token.touch(mode=0o600)
+            token.write_text(self._token)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.bind(str(path))

@@ -93,8 +93,8 @@ def serve_command(**flags: Any) -> None:
     logs.configure(format=settings.log_format, level=settings.log_level)
     try:
         anyio.run(serve, settings)
-    except* StartupError as group:
-        sys.exit("\n".join(f"ors-host: {error}" for error in _leaves(group)))
+    except StartupError as exc:
+        sys.exit(f"ors-host: {exc}")
 
 
 def _settings(given: dict[str, Any]) -> Settings:
@@ -110,20 +110,13 @@ def _settings(given: dict[str, Any]) -> Settings:
         raise click.UsageError("; ".join(lines)) from None
 
 
-def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
-    return [
-        leaf
-        for error in group.exceptions
-        for leaf in (_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
-    ]
-
-
 @main.command("build")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @click.option("-t", "--tag", required=True, metavar="TAG", help="Name of the image, e.g. my-env:latest.")
 @click.option("--data", metavar="DIR", help="Folder to read at /orwd_data while it proves that it answers.")
+@click.option("--ignore-dockerfile", is_flag=True, help="Generate a Dockerfile although the folder has its own.")
 @click.option("--print-dockerfile", is_flag=True, help="Show the Dockerfile that would be used, and stop.")
-def build_command(directory: Path, tag: str, data: str | None, print_dockerfile: bool) -> None:
+def build_command(directory: Path, tag: str, data: str | None, ignore_dockerfile: bool, print_dockerfile: bool) -> None:
     """Build an environment image from DIRECTORY and prove that it answers.
 
     DIRECTORY holds a Dockerfile, or just env.py or server.py (with requirements.txt beside it if it needs packages).
@@ -132,9 +125,9 @@ def build_command(directory: Path, tag: str, data: str | None, print_dockerfile:
 
     try:
         if print_dockerfile:
-            click.echo(dockerfile_of(directory), nl=False)
+            click.echo(dockerfile_of(directory, ignore_dockerfile=ignore_dockerfile), nl=False)
         else:
-            build_environment(directory, tag, data=data)
+            build_environment(directory, tag, data=data, ignore_dockerfile=ignore_dockerfile)
     except BuildError as exc:
         sys.exit(f"ors-host: {exc}")
 

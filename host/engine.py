@@ -31,6 +31,9 @@ LABEL_SERVER = "ors-host.server"
 LABEL_SANDBOX = "ors-host.sandbox"
 LABEL_ROLE = "ors-host.role"
 LABEL_SESSION = "ors-host.session"
+LABEL_ENVIRONMENT = "ors-host.environment"
+LABEL_CREATED = "ors-host.created"
+"""When the session was asked for, in seconds since the epoch."""
 LABEL_RUNTIME = "ors-host.runtime"
 """On images: the version of the runtime in the base they were built from."""
 
@@ -41,6 +44,7 @@ _CAPABILITIES = ("SETUID", "SETGID", "KILL")
 """What the runtime needs to become and to supervise the agent's user, and no more."""
 
 _THREADS = 16
+_PING_TIMEOUT_S = 5.0
 _LOG_LIMITS = {"max-size": "1m", "max-file": "2"}
 _OPEN_FILES = 4096
 
@@ -85,6 +89,7 @@ class ContainerRef:
     id: str
     name: str
     labels: Mapping[str, str]
+    running: bool
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,8 @@ class Engine:
         self._info = info
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._watched: dict[str, _Watched] = {}
+        self.problem: str | None = None
+        """What kept the engine from answering the last ``ping``."""
 
     @classmethod
     @asynccontextmanager
@@ -147,6 +154,18 @@ class Engine:
         """The names of the OCI runtimes that the engine can run a container with."""
         return tuple(self._info.get("Runtimes") or ())
 
+    async def ping(self) -> None:
+        """Ask whether the engine answers; ``problem`` says what came of it."""
+        try:
+            with anyio.fail_after(_PING_TIMEOUT_S):
+                await anyio.to_thread.run_sync(self._client.ping, abandon_on_cancel=True)
+        except TimeoutError:
+            self.problem = f"no answer within {_PING_TIMEOUT_S:g} s"
+        except docker_client.ERRORS as exc:
+            self.problem = docker_client.explain(exc)
+        else:
+            self.problem = None
+
     async def image(self, tag: str) -> Image:
         """Look an image up.
 
@@ -180,11 +199,15 @@ class Engine:
         Raises:
             SandboxFailed: the engine refused.
         """
-        self._watched[name] = _Watched(asyncio.Event(), on_death)
+        self.watch(name, on_death=on_death)
         try:
             await self._call(self._client.start, name)
         except (EngineError, docker_client.NotFound) as exc:
             raise SandboxFailed(Failure(Reason.START_FAILED, str(exc))) from exc
+
+    def watch(self, name: str, *, on_death: Callable[[], None]) -> None:
+        """Have ``on_death`` called in the event loop when the engine tells of a container's death."""
+        self._watched[name] = _Watched(asyncio.Event(), on_death)
 
     async def death(self, name: str, *, wait_s: float) -> Death | None:
         """Return how a container ended, waiting ``wait_s`` for it if it is only about to; None if it runs on.
@@ -231,7 +254,13 @@ class Engine:
         )
         # One that is being removed may be listed without a name.
         return [
-            ContainerRef(item["Id"], (item["Names"] or [item["Id"]])[0].lstrip("/"), item["Labels"]) for item in found
+            ContainerRef(
+                item["Id"],
+                (item["Names"] or [item["Id"]])[0].lstrip("/"),
+                item["Labels"],
+                item["State"] == "running",
+            )
+            for item in found
         ]
 
     # In a thread

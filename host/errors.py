@@ -172,6 +172,14 @@ class TooManyCalls(HostError):
     retry_after_s = 1
 
 
+class EngineDown(HostError):
+    """The Docker engine doesn't answer, so no container can be started."""
+
+    status = 503
+    reason = Reason.START_FAILED
+    retry_after_s = 5
+
+
 class ShuttingDown(HostError):
     """The host was told to stop and takes no new sessions."""
 

@@ -23,7 +23,7 @@ from host.engine import (
     LABEL_ROLE,
     LABEL_SANDBOX,
     LABEL_SERVER,
-    LABEL_SESSION,
+    ContainerRef,
     ContainerSpec,
     Engine,
     EngineError,
@@ -36,7 +36,7 @@ from host.isolation import Sizes, confine
 from host.settings import Settings
 from host.state import StateDir
 from sandbox_runtime.frames import FrameTooLarge
-from sandbox_runtime.messages import Hello, Method
+from sandbox_runtime.messages import EpisodeState, Hello, Method
 
 log = structlog.get_logger()
 
@@ -44,6 +44,9 @@ HASH_SEED = "0"
 """One for all: an environment that shuffles by ``hash()`` must do so alike in the catalog and in every session."""
 
 _DEATH_WAIT_S = 2.0
+_ADOPT_TIMEOUT_S = 10.0
+"""A runtime dials about once a second; one that doesn't in this time is stuck."""
+
 _REMOVE_TIMEOUT_S = 90.0
 _MAX_LOG_CHARS = 4000
 
@@ -116,15 +119,20 @@ class SandboxHost:
 class Sandbox:
     """An open sandbox: its runtime has said hello."""
 
-    def __init__(self, host: SandboxHost, name: str, channel: Channel, hello: Hello) -> None:
+    _hello: Hello
+
+    def __init__(self, host: SandboxHost, name: str, sandbox_id: str, channel: Channel) -> None:
         self.name = name
-        self.environments = tuple(hello.environments)
         self._host = host
+        self._sandbox_id = sandbox_id
         self._channel = channel
+        self._left_running = False
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, host: SandboxHost, image: Image, *, role: Role, session_id: str = "") -> AsyncIterator[Self]:
+    async def open(
+        cls, host: SandboxHost, image: Image, *, role: Role, labels: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Self]:
         """Start a container from ``image`` and wait for its runtime; remove both when the block is left.
 
         Raises:
@@ -132,24 +140,16 @@ class Sandbox:
         """
         sandbox_id = host.state.new_sandbox_id()
         name = f"ors-{host.state.server_id[:8]}-{sandbox_id}"
-        directory = host.state.sandbox_dir(sandbox_id)
-        remapped = host.engine.remapped_root
-        channel = Channel(
-            directory,
-            token=host.state.token(sandbox_id),
-            runtime_uid=remapped[0] if remapped else 0,
-            max_frame_bytes=host.settings.max_frame,
-            intake=host.intake,
-        )
+        channel = _channel(host, sandbox_id)
         spec = ContainerSpec(
             name=name,
             image=image,
-            socket_dir=directory,
+            socket_dir=channel.directory,
             labels={
                 LABEL_SERVER: host.state.server_id,
                 LABEL_SANDBOX: sandbox_id,
                 LABEL_ROLE: role,
-                LABEL_SESSION: session_id,
+                **(labels or {}),
             },
             environment={
                 "PYTHONHASHSEED": HASH_SEED,
@@ -161,13 +161,65 @@ class Sandbox:
             extra_groups=channel.shared_groups,
         )
         host.enlist(name)
+        async with cls._owned(host, name, sandbox_id, channel) as sandbox:
+            sandbox._hello = await cls._start(host, spec, channel, owner=host.engine.remapped_root)
+            yield sandbox
+
+    @classmethod
+    @asynccontextmanager
+    async def adopt(cls, host: SandboxHost, container: ContainerRef) -> AsyncIterator[Self]:
+        """Wait for the runtime of a container that an earlier host left running; remove it when the block is left.
+
+        Its name must have been enlisted.
+
+        Raises:
+            SandboxFailed: it died, or its runtime didn't dial again.
+        """
+        sandbox_id = container.labels[LABEL_SANDBOX]
+        channel = _channel(host, sandbox_id)
+        async with cls._owned(host, container.name, sandbox_id, channel) as sandbox:
+            host.engine.watch(container.name, on_death=channel.peer_died)
+            try:
+                await channel.listen(owner=host.engine.remapped_root, again=True)
+                with anyio.fail_after(_ADOPT_TIMEOUT_S):
+                    sandbox._hello = await channel.wait_hello()
+            except OSError as exc:  # TimeoutError is one
+                message = f"the runtime did not come back to the new host ({exc or type(exc).__name__})"
+                raise SandboxFailed(Failure(Reason.CONTAINER_DIED, message)) from exc
+            except (ProtocolViolation, ChannelBroken):
+                raise SandboxFailed(await sandbox.wait_failed()) from None
+            yield sandbox
+
+    @classmethod
+    @asynccontextmanager
+    async def _owned(cls, host: SandboxHost, name: str, sandbox_id: str, channel: Channel) -> AsyncIterator[Self]:
+        """Own a container and its channel for the length of the block, whatever has become of them by then."""
+        sandbox = cls(host, name, sandbox_id, channel)
         try:
-            hello = await cls._start(host, spec, channel, owner=remapped)
-            yield cls(host, name, channel, hello)
+            yield sandbox
         finally:
             await channel.aclose()
-            with anyio.CancelScope(shield=True):
-                await host.dispose(name, directory)
+            if not sandbox._left_running:
+                with anyio.CancelScope(shield=True):
+                    await host.dispose(name, channel.directory)
+
+    def leave_running(self) -> None:
+        """Let the container live on when this is closed, for the next host to adopt."""
+        self._left_running = True
+
+    def touch(self) -> None:
+        """Take note that it was in use just now."""
+        self._host.state.touch(self._sandbox_id)
+
+    @property
+    def environments(self) -> tuple[str, ...]:
+        """The names of the environment classes in it, in the order given."""
+        return tuple(self._hello.environments)
+
+    @property
+    def episode(self) -> EpisodeState | None:
+        """What the runtime said of its episode when it dialled."""
+        return self._hello.episode
 
     @classmethod
     async def _start(
@@ -214,7 +266,9 @@ class Sandbox:
             return await self._channel.request(method, params, timeout_s=timeout_s, cancel_grace_s=cancel_grace_s)
         except FrameTooLarge as exc:
             raise InvalidRequest(str(exc)) from exc
-        except (ChannelBroken, ChannelClosed, ProtocolViolation):
+        except ChannelClosed:
+            raise SandboxFailed(Failure(Reason.DELETED, "the session was ended")) from None
+        except (ChannelBroken, ProtocolViolation):
             raise SandboxFailed(await self.wait_failed()) from None
 
     async def wait_failed(self) -> Failure:
@@ -242,6 +296,17 @@ class Sandbox:
             return Failure(Reason.OUT_OF_MEMORY, f"the container used more than its {memory} of memory")
         message = f"the container ended with exit code {death.exit_code}{_signal(death.exit_code)}"
         return Failure(Reason.CONTAINER_DIED, message + _quote(death.log))
+
+
+def _channel(host: SandboxHost, sandbox_id: str) -> Channel:
+    remapped = host.engine.remapped_root
+    return Channel(
+        host.state.sandbox_dir(sandbox_id),
+        token=host.state.token(sandbox_id),
+        runtime_uid=remapped[0] if remapped else 0,
+        max_frame_bytes=host.settings.max_frame,
+        intake=host.intake,
+    )
 
 
 def _signal(exit_code: int) -> str:

@@ -23,6 +23,7 @@ from host.connections import KEEPALIVE_S, SERVED, Gate
 from host.engine import Engine, EngineError
 from host.errors import Failure, Reason, StartupError
 from host.isolation import check_runtimes
+from host.recovery import recover
 from host.sandbox import SandboxHost
 from host.sessions import Sessions
 from host.settings import Settings
@@ -30,7 +31,9 @@ from host.state import StateDir
 
 log = structlog.get_logger()
 
-_SWEEP_S = 30.0
+_SWEEP_S = 10.0
+_PING_ENGINE_S = 5.0
+_GONE_MS = 60_000
 _HANDLERS_END_S = 5.0
 """For responses to be written out once their sessions have ended."""
 
@@ -51,10 +54,15 @@ async def serve(settings: Settings, *, stop: anyio.Event | None = None) -> None:
         StartupError: it can't start; the sentence says why and what to do.
     """
     stop = stop or anyio.Event()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_stop_on_signal, stop, tasks.cancel_scope)
-        await _serve(settings, stop)
-        tasks.cancel_scope.cancel()
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_stop_on_signal, stop, tasks.cancel_scope)
+            await _serve(settings, stop)
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        if (error := _only(group)) is not None:
+            raise error from None
+        raise
 
 
 async def _serve(settings: Settings, stop: anyio.Event) -> None:
@@ -64,10 +72,10 @@ async def _serve(settings: Settings, stop: anyio.Event) -> None:
         async with Engine.open() as engine:
             check_runtimes(settings.isolation, engine.oci_runtimes)
             host = SandboxHost(engine, state, settings)
-            await _clear_leftovers(host)
             log.info("starting_catalog", images=settings.image)
             async with Catalog.open(host, settings.image) as catalog, anyio.create_task_group() as tasks:
                 tasks.start_soon(_sweep, host)
+                tasks.start_soon(_ask_engine, engine)
                 await _run(settings, keys, host, catalog, tasks, sock, stop)
                 tasks.cancel_scope.cancel()
     log.info("stopped")
@@ -87,6 +95,8 @@ async def _run(
     app = make_app(
         catalog, sessions, max_body_bytes=settings.max_body, body_timeout_s=settings.body_timeout_s, keys=keys
     )
+    # Only now, when nothing can keep this host from serving any more: a host that can't start leaves sessions as they are.
+    await recover(host, sessions)
     async with _listening(app, sock, max_connections=settings.max_connections):
         address, port = sock.getsockname()[:2]
         log.info(
@@ -97,11 +107,22 @@ async def _run(
             key_needed=keys.needed,
         )
         await stop.wait()
-        log.info("stopping", sessions=len(sessions), grace_s=settings.shutdown_grace_s)
+        log.info("stopping", sessions=len(sessions), on_exit=settings.on_exit, grace_s=settings.shutdown_grace_s)
         with anyio.move_on_after(settings.shutdown_grace_s) as grace:
-            await sessions.close_all(_SHUTDOWN)
+            if settings.on_exit == "keep":
+                await sessions.leave_all_to_next(_SHUTDOWN)
+            else:
+                await sessions.close_all(_SHUTDOWN)
         if grace.cancelled_caught:
             log.warning("shutdown_grace_over", sessions=len(sessions))
+
+
+def _only(group: BaseExceptionGroup[BaseException]) -> StartupError | None:
+    """Return the start-up error that is all there is in the task groups' wrapping, if so."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error if isinstance(error, StartupError) else None
 
 
 @asynccontextmanager
@@ -118,7 +139,10 @@ async def _listening(app: web.Application, sock: socket.socket, *, max_connectio
     await runner.setup()
     assert runner.server is not None
     gate = Gate(runner.server, app[SERVED], max_connections=max_connections)
-    listener = await asyncio.get_running_loop().create_server(gate, sock=sock, backlog=1024)
+    try:
+        listener = await asyncio.get_running_loop().create_server(gate, sock=sock, backlog=1024)
+    except OSError as exc:  # bound since the start, but by another process as well, which was quicker to listen
+        raise StartupError(f"can't listen: {exc.strerror}; choose another port with --port") from exc
     try:
         yield
     finally:
@@ -137,6 +161,8 @@ def _bind(settings: Settings) -> socket.socket:
         raise StartupError(f"can't listen on {settings.host!r}: {exc.strerror}") from exc
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Inherited by what is accepted: a client whose machine vanished is noticed when it doesn't acknowledge.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _GONE_MS)
         sock.bind(address)
         sock.setblocking(False)
     except OSError as exc:
@@ -147,15 +173,6 @@ def _bind(settings: Settings) -> socket.socket:
     return sock
 
 
-async def _clear_leftovers(host: SandboxHost) -> None:
-    try:
-        removed = await host.sweep()
-    except EngineError as exc:
-        raise StartupError(f"the Docker engine doesn't answer: {exc}") from exc
-    if removed:
-        log.warning("leftovers_removed", containers=removed)
-
-
 async def _sweep(host: SandboxHost) -> None:
     while True:
         await anyio.sleep(_SWEEP_S)
@@ -164,6 +181,13 @@ async def _sweep(host: SandboxHost) -> None:
                 log.warning("leftovers_removed", containers=removed)
         except EngineError as exc:
             log.warning("engine_unavailable", error=str(exc))
+
+
+async def _ask_engine(engine: Engine) -> None:
+    """Keep what ``/ready`` says of the engine true."""
+    while True:
+        await engine.ping()
+        await anyio.sleep(_PING_ENGINE_S)
 
 
 async def _stop_on_signal(stop: anyio.Event, everything: anyio.CancelScope) -> None:

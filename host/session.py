@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,7 @@ from host.answers import InvalidAnswer, as_json
 from host.calls import Calls, Outcome, ToolCall
 from host.capacity import Capacity
 from host.channel import RequestTimeout, RuntimeFault
-from host.engine import Image
+from host.engine import LABEL_CREATED, LABEL_ENVIRONMENT, LABEL_SESSION, ContainerRef, Image
 from host.errors import (
     EnvironmentFailed,
     Failure,
@@ -30,6 +31,7 @@ from host.errors import (
     Reason,
     SandboxFailed,
     SessionEnded,
+    ShuttingDown,
     StillStarting,
 )
 from host.lifecycle import Clock, Event, State, expiry, move
@@ -37,6 +39,9 @@ from host.sandbox import Role, Sandbox, SandboxHost
 from sandbox_runtime.messages import Fault, Method
 
 log = structlog.get_logger()
+
+_TOUCH_S = 5.0
+"""How exactly the next host is told of the idle time, to save a file system call for each request."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +56,27 @@ class SessionSpec:
     toolset_name: str | None = None
 
 
-class Session:
-    """One session. Made, then run in a task of its own; asked by the routes meanwhile."""
+@dataclass(frozen=True)
+class Survivor:
+    """What an earlier host left running: a session's container. Ages in seconds."""
 
-    def __init__(self, spec: SessionSpec, *, host: SandboxHost, capacity: Capacity, clock: Callable[[], float]) -> None:
-        self.sid = spec.sid
-        self.environment = spec.environment
+    sid: str
+    environment: str
+    container: ContainerRef
+    age_s: float
+    idle_s: float
+
+
+class Session:
+    """One session. Made, or adopted, then run in a task of its own; asked by the routes meanwhile."""
+
+    def __init__(
+        self, origin: SessionSpec | Survivor, *, host: SandboxHost, capacity: Capacity, clock: Callable[[], float]
+    ) -> None:
+        self.sid = origin.sid
+        self.environment = origin.environment
         self.failure: Failure | None = None
-        self._spec: SessionSpec | None = spec  # holds secrets: let go of once the environment has them
+        self._origin: SessionSpec | Survivor | None = origin  # may hold secrets: let go of once they are passed on
         self._host = host
         self._settings = host.settings
         self._capacity = capacity
@@ -77,7 +95,11 @@ class Session:
         self._settled = anyio.Event()  # set-up is over, one way or the other
         self._closed = anyio.Event()
         self._created_at = self._last_request_ended_at = clock()
+        if isinstance(origin, Survivor):
+            self._created_at -= origin.age_s
+            self._last_request_ended_at -= origin.idle_s
         self._requests_in_flight = 0
+        self._left_to_next = False
 
     @property
     def state(self) -> State:
@@ -96,6 +118,8 @@ class Session:
                 await self._tear_down()
         except HostError as exc:
             self._error = exc
+            if isinstance(self._origin, Survivor) and isinstance(exc, SandboxFailed):
+                self.failure = self.failure or exc.failure  # it was there: whoever asks is told what became of it
         except Exception as exc:
             log.exception("session_crashed")
             self._error = HostError(f"internal error: {type(exc).__name__}")
@@ -103,22 +127,54 @@ class Session:
             self._end()
 
     async def _live(self, stack: AsyncExitStack) -> None:
-        await stack.enter_async_context(self._capacity.place())
-        assert self._spec is not None
-        sandbox = await stack.enter_async_context(
-            Sandbox.open(self._host, self._spec.image, role=Role.SESSION, session_id=self.sid)
-        )
-        await self._construct(sandbox, self._spec)
+        asked_at = self._clock()
+        match self._origin:
+            case SessionSpec() as spec:
+                sandbox = await self._make(stack, spec)
+            case Survivor() as survivor:
+                sandbox = await self._adopt(stack, survivor)
+            case None:
+                raise AssertionError("a session lives once")
         await checkpoint_if_cancelled()  # a close while the answer was on its way
-        self._spec = None
         self._sandbox = sandbox
         self._state = move(self._state, Event.CONSTRUCTED)
         self._created.set()
-        log.info("session_created", container=sandbox.name, seconds=round(self._clock() - self._created_at, 3))
+        event = "session_created" if isinstance(self._origin, SessionSpec) else "session_adopted"
+        log.info(event, container=sandbox.name, seconds=round(self._clock() - asked_at, 3))
+        self._origin = None
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._set_up, sandbox)
             self._tasks.start_soon(self._expire)
+            self._adopt_calls(sandbox, self._tasks)
             self.close(await sandbox.wait_failed())
+
+    async def _make(self, stack: AsyncExitStack, spec: SessionSpec) -> Sandbox:
+        await stack.enter_async_context(self._capacity.place())
+        labels = {
+            LABEL_SESSION: self.sid,
+            LABEL_ENVIRONMENT: spec.environment,
+            LABEL_CREATED: f"{time.time():.0f}",
+        }
+        sandbox = await stack.enter_async_context(
+            Sandbox.open(self._host, spec.image, role=Role.SESSION, labels=labels)
+        )
+        await self._construct(sandbox, spec)
+        return sandbox
+
+    async def _adopt(self, stack: AsyncExitStack, survivor: Survivor) -> Sandbox:
+        stack.enter_context(self._capacity.occupied())
+        sandbox = await stack.enter_async_context(Sandbox.adopt(self._host, survivor.container))
+        if sandbox.episode is None:
+            raise SandboxFailed(Failure(Reason.START_FAILED, "its environment was not constructed when the host died"))
+        return sandbox
+
+    def _adopt_calls(self, sandbox: Sandbox, tasks: TaskGroup) -> None:
+        if (episode := sandbox.episode) is None:
+            return
+        for call_id in episode.forgotten_calls:
+            self._calls.remember(call_id)
+        for call_id in (*episode.finished_calls, *episode.running_calls):
+            tasks.start_soon(self._run_call, self._calls.adopt(call_id), Method.RESULT, {"call_id": call_id})
 
     async def _construct(self, sandbox: Sandbox, spec: SessionSpec) -> None:
         timeout_s = self._settings.create_timeout_s
@@ -170,7 +226,7 @@ class Session:
 
     async def _tear_down(self) -> None:
         sandbox = self._sandbox
-        if sandbox is None or sandbox.failed:
+        if sandbox is None or sandbox.failed or self._left_to_next:
             return
         try:
             with anyio.CancelScope(shield=True):
@@ -182,8 +238,8 @@ class Session:
         if self.failure is None and self._error is None:
             self.failure = Failure(Reason.HOST_SHUTDOWN, "the server is shutting down")
         self._state = move(move(self._state, Event.CLOSE), Event.REMOVED)
-        self._spec = None
-        self._calls.close(Outcome("error", str(self.failure or self._error)))
+        self._origin = None
+        self._calls.close(self._last_words())
         for event in (self._created, self._settled, self._closed):
             event.set()
         log.info(
@@ -202,6 +258,16 @@ class Session:
         self._state = move(self._state, Event.CLOSE)
         self._settled.set()
         self._alive.cancel()
+
+    def leave_to_next(self, failure: Failure) -> None:
+        """Let the session end here and go on in the next host: its container lives on, and so do its calls.
+
+        One that is still being made ends as by ``close``.
+        """
+        if self._sandbox is not None and self._state in (State.SETTING_UP, State.READY):
+            self._left_to_next = True
+            self._sandbox.leave_running()
+        self.close(failure)
 
     async def wait_closed(self) -> None:
         """Wait until nothing of the session is left."""
@@ -240,11 +306,18 @@ class Session:
             SessionEnded: the session ended, before or meanwhile.
             EnvironmentFailed: the environment raised, or returned no blocks.
         """
-        with anyio.move_on_after(self._settings.prompt_wait_s):
-            await self._settled.wait()
-        if self._state in (State.STARTING, State.SETTING_UP):
-            raise StillStarting
+        await self._wait_settled()
         return await self._ask(Method.PROMPT)
+
+    async def messages(self) -> bytes:
+        """Return the prompt as a conversation (JSON of a list of ``Message``); waits as ``prompt``.
+
+        Raises:
+            StillStarting, SessionEnded, EnvironmentFailed: as ``prompt``.
+            NotFound: the environment has none.
+        """
+        await self._wait_settled()
+        return await self._ask(Method.MESSAGES)
 
     async def task_tools(self) -> bytes:
         """Return the tools of this task (JSON of ``ListToolsOutput``), shared ones first. Does not wait for set-up.
@@ -254,6 +327,12 @@ class Session:
         """
         await self._created.wait()
         return await self._ask(Method.TASK_TOOLS)
+
+    async def _wait_settled(self) -> None:
+        with anyio.move_on_after(self._settings.prompt_wait_s):
+            await self._settled.wait()
+        if self._state in (State.STARTING, State.SETTING_UP):
+            raise StillStarting
 
     async def _ask(self, method: Method) -> bytes:
         if self._sandbox is None or self._state not in (State.SETTING_UP, State.READY):
@@ -289,6 +368,13 @@ class Session:
             StillStarting: the session is not created yet; nothing was run.
             SessionEnded: the session ended.
         """
+        return self._call(Method.CALL, {"name": name, "input": tool_input}, call_id)
+
+    def score_group(self, candidates: Sequence[Mapping[str, Any]], call_id: str | None) -> ToolCall:
+        """Have rollouts of this task scored against each other: a call like any other, and raises as ``call``."""
+        return self._call(Method.SCORE_GROUP, {"candidates": candidates}, call_id)
+
+    def _call(self, method: Method, params: Mapping[str, Any], call_id: str | None) -> ToolCall:
         if self._state is State.STARTING:
             raise StillStarting
         if self._tasks is None or self._state not in (State.SETTING_UP, State.READY):
@@ -296,32 +382,32 @@ class Session:
         if call_id is not None and (known := self._calls.find(call_id)):
             return known
         call = self._calls.start(call_id)
-        self._tasks.start_soon(self._run_call, call, name, tool_input)
+        self._tasks.start_soon(self._run_call, call, method, {"call_id": call.id, **params})
         return call
 
-    async def _run_call(self, call: ToolCall, name: str, tool_input: Mapping[str, Any]) -> None:
+    async def _run_call(self, call: ToolCall, method: Method, params: Mapping[str, Any]) -> None:
         outcome: Outcome | None = None
         try:
             await self._settled.wait()
             await checkpoint_if_cancelled()  # settled by an end: nothing may run in an environment that is not set up
-            outcome = await self._call_outcome(name, tool_input)
+            outcome = await self._call_outcome(method, params)
         finally:
             if outcome is None:  # cancelled, because the session is closing
-                outcome = Outcome("error", str(self.failure or "the call was cancelled"))
+                outcome = self._last_words()
             self._calls.finish(call, outcome)
             self._touch()
 
-    async def _call_outcome(self, name: str, tool_input: Mapping[str, Any]) -> Outcome:
+    async def _call_outcome(self, method: Method, params: Mapping[str, Any]) -> Outcome:
         assert self._sandbox is not None
         timeout_s = self._settings.call_timeout_s
         try:
             value = await self._sandbox.request(
-                Method.CALL,
-                {"name": name, "input": tool_input},
+                method,
+                params,
                 timeout_s=timeout_s,
                 cancel_grace_s=self._settings.cancel_grace_s,
             )
-            text = as_json(Method.CALL, value).decode()
+            text = as_json(method, value).decode()
         except RuntimeFault as exc:
             return Outcome("error", str(exc))
         except InvalidRequest as exc:
@@ -331,7 +417,7 @@ class Session:
             self._close_unless_ended(exc, message)
             return Outcome("error", str(Failure(Reason.CALL_TIMEOUT, message)))
         except InvalidAnswer as exc:
-            return Outcome("error", str(self._close_for_answer(Method.CALL, exc)))
+            return Outcome("error", str(self._close_for_answer(method, exc)))
         except SandboxFailed as exc:
             return Outcome("error", str(exc.failure))
         return Outcome("end", text)
@@ -339,9 +425,20 @@ class Session:
     # --- Common -----------------------------------------------------------------------------------------------------
 
     def _touch(self) -> None:
-        self._last_request_ended_at = self._clock()
+        now = self._clock()
+        if self._sandbox is not None and now - self._last_request_ended_at >= _TOUCH_S and not self._sandbox.failed:
+            self._sandbox.touch()
+        self._last_request_ended_at = now
 
-    def _ended(self) -> SessionEnded:
+    def _last_words(self) -> Outcome:
+        """What a call is told that ends because the session does."""
+        if self._left_to_next:
+            return Outcome("cut")
+        return Outcome("error", str(self.failure or self._error or "the call was cancelled"))
+
+    def _ended(self) -> HostError:
+        if self._left_to_next:
+            return ShuttingDown()
         return SessionEnded(self.failure or Failure(Reason.DELETED, "the session ended"))
 
     def _close_unless_ended(self, timeout: RequestTimeout, message: str) -> None:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from anyio.abc import TaskGroup
 
 from host.capacity import Capacity
-from host.errors import Failure, Reason, SessionEnded, SessionExists, ShuttingDown, UnknownSession
+from host.errors import (
+    CapacityExceeded,
+    EngineDown,
+    Failure,
+    HostError,
+    Reason,
+    SessionEnded,
+    SessionExists,
+    ShuttingDown,
+    UnknownSession,
+)
 from host.lifecycle import State
 from host.sandbox import SandboxHost
-from host.session import Session, SessionSpec
+from host.session import Session, SessionSpec, Survivor
 
 _REMEMBER_S = 3600.0
 _MAX_REMEMBERED = 10_000
@@ -55,6 +66,39 @@ class Sessions:
             await session.wait_created()
         return session
 
+    async def adopt(self, survivors: Iterable[Survivor]) -> int:
+        """Go on with what an earlier host left running; return with how many that worked. Those that didn't are removed.
+
+        Raises nothing: what became of a session is told to whoever asks for it.
+        """
+        sessions = []
+        for survivor in survivors:
+            session = Session(survivor, host=self._host, capacity=self._capacity, clock=self._clock)
+            self._live[survivor.sid] = session
+            self._tasks.start_soon(self._run, session)
+            sessions.append(session)
+        adopted = 0
+        for session in sessions:
+            with contextlib.suppress(HostError):
+                await session.wait_created()
+                adopted += 1
+        return adopted
+
+    def remember(self, sid: str, failure: Failure) -> None:
+        """Answer for a session of which only its end is known."""
+        self._ended[sid] = (failure, self._clock())
+        self._forget_old()
+
+    def why_not_ready(self) -> HostError | None:
+        """Return what keeps a new session from being created now, None if nothing does."""
+        if self._closing:
+            return ShuttingDown()
+        if (problem := self._host.engine.problem) is not None:
+            return EngineDown(f"the Docker engine doesn't answer: {problem}")
+        if self._capacity.free <= 0:
+            return CapacityExceeded(f"all {self._capacity.limit} sessions are in use")
+        return None
+
     def check_free(self, sid: str) -> None:
         """Raise ``SessionExists`` if the id is in use: before work is done for a creation that can't be."""
         if sid in self._live:
@@ -90,14 +134,21 @@ class Sessions:
         for session in self:
             await session.wait_closed()
 
+    async def leave_all_to_next(self, failure: Failure) -> None:
+        """Let go of all sessions so that the next host can go on with them; take no more."""
+        self._closing = True
+        for session in self:
+            session.leave_to_next(failure)
+        for session in self:
+            await session.wait_closed()
+
     async def _run(self, session: Session) -> None:
         try:
             await session.run()
         finally:
             del self._live[session.sid]
             if session.failure is not None:
-                self._ended[session.sid] = (session.failure, self._clock())
-                self._forget_old()
+                self.remember(session.sid, session.failure)
 
     def _forget_old(self) -> None:
         oldest_kept = self._clock() - _REMEMBER_S

@@ -63,7 +63,8 @@ class Settings(BaseSettings):
 
     # Who may ask
     api_key: SecretStr | None = Field(
-        None, description="Key that clients must send (X-API-Key). Rather a file or the variable: others see command lines."
+        None,
+        description="Key that clients must send (X-API-Key). Rather a file or the variable: others see command lines.",
     )
     api_key_file: Path | None = Field(None, description="File that holds the key of --api-key.")
     agent_key: SecretStr | None = Field(
@@ -115,6 +116,10 @@ class Settings(BaseSettings):
     reconnect_window_s: Seconds = Field(300, description="How long a runtime waits for a host that went away.")
     body_timeout_s: Seconds = Field(60, description="For the body of a request to arrive, in seconds.")
     result_linger_s: Seconds = Field(60, description="How long a call's result is kept for a client that reconnects.")
+    on_exit: Literal["remove", "keep"] = Field(
+        "remove",
+        description="What a stop does with sessions: remove them, or keep them for the next host to go on with.",
+    )
     shutdown_grace_s: Seconds = Field(30, description="For sessions to end in order when the host is told to stop.")
 
     # How large

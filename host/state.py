@@ -8,6 +8,7 @@ s/<sandbox>/     one sandbox's socket directory, mounted read-only into its cont
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import hmac
@@ -88,7 +89,20 @@ class StateDir:
 
     def leftover_dirs(self) -> list[Path]:
         """Return the sandbox directories that are there."""
-        return sorted((self.path / "s").iterdir())
+        return sorted((self.path / "s").glob("*"))  # none, not an error, if somebody has removed it all
+
+    def touch(self, sandbox_id: str) -> None:
+        """Take note that the sandbox was in use just now: a host that comes after this one goes on with its idle clock."""
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(self.sandbox_dir(sandbox_id) / TOKEN_NAME)
+
+    def last_touched(self, sandbox_id: str) -> float:
+        """Return when (seconds since the epoch) the sandbox was last in use.
+
+        Raises:
+            FileNotFoundError: it has no directory.
+        """
+        return (self.sandbox_dir(sandbox_id) / TOKEN_NAME).stat().st_mtime
 
     @staticmethod
     def remove_dir(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the README says of the settings is what the settings are. Run as a program, this file writes the table anew."""
+"""What the README says of the settings is what the settings are. ``python -m tests.test_readme`` writes the table anew."""
 
 from __future__ import annotations
 

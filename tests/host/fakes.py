@@ -249,6 +249,8 @@ class FakeEngine:
         self.containers: dict[str, FakeContainer] = {}
         self.hooks: dict[str, Callable[[str], Awaitable[None]]] = {}
         self.created = 0
+        self.problem: str | None = None
+        self.oci_runtimes: tuple[str, ...] = ("runc",)
         self.crashes: list[BaseException] = []
         """What ended a runtime's task by surprise; a fault of the test."""
         self.calls: Counter[str] = Counter()
@@ -311,6 +313,12 @@ class FakeEngine:
             await self._hook("start", name)
             container.task = asyncio.create_task(self._run(container))
 
+    async def ping(self) -> None:
+        await self._hook("ping", "")
+
+    def watch(self, name: str, *, on_death: Callable[[], None]) -> None:
+        self.containers[name].on_death = on_death
+
     async def death(self, name: str, *, wait_s: float) -> Death | None:
         await self._hook("death", name)
         container = self.containers.get(name)
@@ -332,7 +340,7 @@ class FakeEngine:
     async def list_ours(self, server_id: str) -> list[ContainerRef]:
         await self._hook("list_ours", server_id)
         return [
-            ContainerRef(f"id-{name}", name, container.spec.labels)
+            ContainerRef(f"id-{name}", name, container.spec.labels, running=container.exit_code is None)
             for name, container in self.containers.items()
             if container.spec.labels[LABEL_SERVER] == server_id
         ]

@@ -20,6 +20,7 @@ from host import docker_client
 from host.docker_client import APIClient, APIError, ImageNotFound, NotFound
 from host.engine import ContainerRef, ContainerSpec, Death, Engine, EngineError, Image, ImageMissing, Limits
 from host.errors import Reason, SandboxFailed
+from host.isolation import Profile, Sizes, confine
 from tests.host.fakes import FakeEngine
 
 IMAGE = Image("env:1", "sha256:abc", {})
@@ -108,11 +109,19 @@ def engine(client: Client) -> Engine:
 
 
 def spec(tmp_path: Path) -> ContainerSpec:
-    limits = Limits(memory_bytes=1 << 30, cpus=1.5, pids=64, tmp_bytes=1 << 20)
-    return ContainerSpec("ors-a-b", IMAGE, tmp_path, {"ors-host.server": "a"}, {"PYTHONHASHSEED": "0"}, limits, (5,))
+    return ContainerSpec(
+        name="ors-a-b",
+        image=IMAGE,
+        socket_dir=tmp_path,
+        labels={"ors-host.server": "a"},
+        environment={"PYTHONHASHSEED": "0"},
+        limits=Limits(memory_bytes=1 << 30, cpus=1.5),
+        confinement=confine(Profile.STANDARD, Sizes(1 << 20, 1 << 20, inodes=1000, pids=64)),
+        extra_groups=(5,),
+    )
 
 
-@pytest.mark.parametrize("method", ["image", "create", "start", "death", "log_tail", "remove", "list_ours"])
+@pytest.mark.parametrize("method", ["image", "create", "start", "death", "log_tail", "remove", "list_ours", "watch"])
 def test_the_fake_has_the_same_face(method: str) -> None:
     def face(function: Callable[..., Any]) -> list[tuple[str, Any]]:
         return [(p.name, p.kind) for p in inspect.signature(function).parameters.values()]
@@ -218,11 +227,19 @@ async def test_removal_that_fails(engine: Engine, client: Client) -> None:
 
 async def test_list_ours(engine: Engine, client: Client) -> None:
     client.answers["containers"] = [
-        {"Id": "1", "Names": ["/ors-a-b"], "Labels": {"ors-host.server": "a"}},
-        {"Id": "2", "Names": None, "Labels": {"ors-host.server": "a"}},  # as the engine lists one half removed
+        {"Id": "1", "Names": ["/ors-a-b"], "Labels": {"ors-host.server": "a"}, "State": "running"},
+        {
+            "Id": "2",
+            "Names": None,
+            "Labels": {"ors-host.server": "a"},
+            "State": "removing",
+        },  # as the engine lists one half removed
     ]
     labels = {"ors-host.server": "a"}
-    assert await engine.list_ours("a") == [ContainerRef("1", "ors-a-b", labels), ContainerRef("2", "2", labels)]
+    assert await engine.list_ours("a") == [
+        ContainerRef("1", "ors-a-b", labels, running=True),
+        ContainerRef("2", "2", labels, running=False),
+    ]
     ((_method, _args, asked),) = client.calls
     assert asked == {"all": True, "filters": {"label": "ors-host.server=a"}}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from host import routes
+from host import streams
 from host.sandbox import Role
 from sandbox_runtime.messages import Fault
 from tests.host.fakes import NO_ANSWER, FakeEngine, FakeRuntime, Gate, ok, raising
@@ -35,7 +35,9 @@ async def test_input_reaches_the_runtime_as_it_is(server: Server) -> None:
         "big": 10**30,
     }
     await server.call(tool_input=tool_input)
-    assert container.runtime.params["call"] == {"name": "bash", "input": tool_input}
+    params = container.runtime.params["call"]
+    assert (params["name"], params["input"]) == ("bash", tool_input)
+    assert params["call_id"].startswith("call_")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ async def test_large_results_arrive_whole(server: Server, engine: FakeEngine, te
 async def test_stream_is_commented_while_it_is_silent(
     server: Server, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routes, "PING_S", 0.01)
+    monkeypatch.setattr(streams, "PING_S", 0.01)
     engine.script.handlers["call"] = call = Gate(ok())
     await server.create()
     async with server.open_call() as (_events, response):

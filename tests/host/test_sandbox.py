@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from host.engine import EngineError
+from host.engine import LABEL_SESSION, EngineError
 from host.errors import Reason, SandboxFailed
 from host.sandbox import Role, Sandbox, SandboxHost
 from host.settings import Settings
@@ -33,7 +33,7 @@ def directories(host: SandboxHost) -> int:
 
 
 async def test_open_and_gone(host: SandboxHost, engine: FakeEngine) -> None:
-    async with Sandbox.open(host, engine.images[TAG], role=Role.SESSION, session_id="s1") as sandbox:
+    async with Sandbox.open(host, engine.images[TAG], role=Role.SESSION, labels={LABEL_SESSION: "s1"}) as sandbox:
         assert sandbox.environments == ("BashEnv",)
         assert not sandbox.failed
         assert await sandbox.request(Method.NUM_TASKS, {}, timeout_s=5) == 3
