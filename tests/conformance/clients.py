@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from unittest import mock
@@ -12,6 +12,12 @@ import openreward
 import ors.client
 
 CLIENTS = ("ors-sdk", "openreward")
+
+
+def secrets_for(client: str, secrets: Mapping[str, str]) -> dict[str, Any]:
+    """Return secrets in the form that a client takes; openreward's wants the domains that each is for, if it has never
+    heard of its name."""
+    return {name: value if client == "ors-sdk" else (value, []) for name, value in secrets.items()}
 
 
 @asynccontextmanager

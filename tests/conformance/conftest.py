@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docker.harness import RunningHost, running_host
+from tests.docker.harness import running_host
 
 from . import report, servers
 from .flows import Flow
@@ -39,38 +39,28 @@ def folders() -> Iterator[dict[str, Path]]:
 
 
 @pytest.fixture(scope="session")
-def images(folders: dict[str, Path]) -> dict[str, str]:
-    """An image of each folder."""
-    return {name: servers.build(folder, servers.IMAGES[name]) for name, folder in folders.items()}
-
-
-@pytest.fixture(scope="session")
-def ors_host(images: dict[str, str]) -> Iterator[RunningHost]:
-    """Our server with the environments written for ors-sdk."""
-    with running_host(images["ors-sdk"], images["games"], memory="512MiB", start_concurrency=2) as host:
-        yield host
-
-
-@pytest.fixture(scope="session")
-def openreward_host(images: dict[str, str]) -> Iterator[RunningHost]:
-    """Our server with the environments written for openreward."""
-    with running_host(images["openreward"], images["tutor"], memory="512MiB", start_concurrency=2) as host:
-        yield host
+def urls(folders: dict[str, Path]) -> Iterator[dict[str, str]]:
+    """Our servers, one for each image: their addresses by the folder's name."""
+    servers.build_all(folders)
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(running_host(servers.IMAGES[name], memory="512MiB", start_concurrency=2)).url
+            for name in folders
+        }
 
 
 @pytest.fixture(scope="session")
 def outcomes(
-    request: pytest.FixtureRequest, folders: dict[str, Path], ors_host: RunningHost, openreward_host: RunningHost
+    request: pytest.FixtureRequest, folders: dict[str, Path], urls: dict[str, str]
 ) -> dict[tuple[str, str], Outcome]:
     """What the flows of the selected tests came to."""
     selected = [case for item in request.session.items if (case := _case(item)) is not None]
-    ours = {"ors-sdk": ors_host.url, "openreward": openreward_host.url, "tutor": openreward_host.url}
     with ExitStack() as stack:
         reference = {
             name: stack.enter_context(servers.sdk_server(dialect, folders[name]))
             for name, dialect in (("ors-sdk", "ors-sdk"), ("openreward", "openreward"), ("tutor", "openreward"))
         }
-        found = asyncio.run(run(selected, reference, ours))
+        found = asyncio.run(run(selected, reference, urls))
     request.config.stash[_OUTCOMES] = found
     return found
 

@@ -41,9 +41,9 @@ def statuses(theirs: int, ours: int) -> Callable[[Exchange, Delta], bool]:
     return lambda exchange, _: (exchange.theirs.status, exchange.ours.status) == (theirs, ours)
 
 
-def at(exchange: Exchange, *flows: str, path: str = "") -> bool:
-    """Tell whether an exchange belongs to one of these flows and ends with this path."""
-    return exchange.request.flow in flows and exchange.request.path.endswith(path)
+def at(exchange: Exchange, *topics: str, path: str = "") -> bool:
+    """Tell whether an exchange belongs to one of these topics and ends with this path."""
+    return exchange.request.topic in topics and exchange.request.path.endswith(path)
 
 
 def data(delta: Delta, side: str, key: str) -> object:
@@ -218,6 +218,33 @@ TABLE: tuple[Difference, ...] = (
         ),
     ),
     Difference(
+        "Words: messages and scores that an environment has not",
+        {ORS: "`Not Found`: it knows of neither", OPENREWARD: "`Environment 'x' does not implement score_group`"},
+        "which of them `'x'` has not",
+        "Our own words, with the same 404.",
+        lambda exchange, delta: (
+            exchange.request.path in ("/arithmetic/messages", "/arithmetic/score_group")
+            and delta.place == "body.detail"
+            and statuses(404, 404)(exchange, delta)
+        ),
+    ),
+    Difference(
+        "Words: no such toolset",
+        {OPENREWARD: "`unknown toolset 'x'; valid options are …`"},
+        "`no toolset 'x'; the installed openreward has …`",
+        "Our own words, with the one that a harness looks for.",
+        lambda exchange, delta: words(delta, "body.detail", "unknown toolset ", "no toolset "),
+    ),
+    Difference(
+        "Words: a toolset that can't be used",
+        {OPENREWARD: "what the toolset says"},
+        "the same, after `the toolset can't be used here: ` and the exception's name",
+        "It has the word that a harness looks for in any case.",
+        lambda exchange, delta: (
+            delta.place == "body.detail" and delta.ours == f"the toolset can't be used here: ValueError: {delta.theirs}"
+        ),
+    ),
+    Difference(
         "Session ids",
         both("any text"),
         "1 to 128 visible ASCII characters, else 400",
@@ -252,7 +279,7 @@ TABLE: tuple[Difference, ...] = (
         "given to the environment; where body and header name the same one, the header's",
         "They would be lost.",
         lambda exchange, delta: (
-            exchange.request.flow in ("secrets in the header", "secrets header and body clash")
+            exchange.request.topic in ("secrets header and body clash",)
             and (exchange.theirs.status == 500 or words(delta, ".text", "from the body", "from the header"))
             and exchange.ours.status == 200
         ),
@@ -263,7 +290,7 @@ TABLE: tuple[Difference, ...] = (
         "given to the environment",
         "The documents and the older SDK give them so.",
         lambda exchange, delta: (
-            exchange.request.flow in ("secrets in the body", "secrets header and body clash")
+            exchange.request.topic in ("secrets in the body", "secrets header and body clash")
             and exchange.theirs.status in (404, 422)
             and exchange.ours.status == 200
         ),
@@ -304,7 +331,7 @@ TABLE: tuple[Difference, ...] = (
         "422 `environment_failed`",
         '5xx means "try again" to clients, and a prompt may have side effects.',
         lambda exchange, delta: (
-            at(exchange, "a prompt that fails", path="/prompt") and statuses(500, 422)(exchange, delta)
+            at(exchange, "deleted during a call", path="/prompt") and statuses(500, 422)(exchange, delta)
         ),
     ),
     Difference(
@@ -340,13 +367,6 @@ TABLE: tuple[Difference, ...] = (
         lambda exchange, delta: (
             delta.place.endswith(".data.reason") and delta.theirs == ABSENT and isinstance(delta.ours, str)
         ),
-    ),
-    Difference(
-        "Words: invalid input of a tool",
-        both("`Tool input validation error: ` and a Python list"),
-        "the same beginning, then a sentence for each field",
-        "The model reads it.",
-        lambda exchange, delta: words(delta, ".data.error", *["Tool input validation error: "] * 2),
     ),
     Difference(
         "Words: the episode has finished",

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .clients import secrets_for
+
 
 @dataclass(frozen=True)
 class Step:
@@ -28,6 +30,7 @@ class Episode:
     prompt: str
     secrets: Mapping[str, str] = field(default_factory=dict)
     images: int = 0
+    server: str = "ors-sdk"
 
 
 def step(tool: str, says: str, **tool_input: Any) -> Step:
@@ -103,6 +106,7 @@ EPISODES = (
         ],
         1.0,
         "You are playing Tower of Hanoi with 3 disks.",
+        server="games",
     ),
     Episode(
         "mastermind",
@@ -111,14 +115,15 @@ EPISODES = (
         [step("act", "black peg", action="[1 2 3 4]"), step("act", "cracked the code", action="[2 5 1 6]")],
         1.0,
         "You are playing Mastermind.",
+        server="games",
     ),
 )
 
 
-async def play(environment: Any, episode: Episode) -> None:
-    """Play an episode with a client of either SDK and check everything that comes back."""
+async def play(client: str, environment: Any, episode: Episode) -> None:
+    """Play an episode with a client and check everything that comes back."""
     task = await environment.get_task(episode.split, episode.index)
-    async with environment.session(task, secrets=dict(episode.secrets)) as session:
+    async with environment.session(task, secrets=secrets_for(client, episode.secrets)) as session:
         images = 0
         prompt = await session.get_prompt()
         assert any(episode.prompt in block.text for block in prompt if block.type == "text"), prompt

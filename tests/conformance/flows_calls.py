@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from .flows import flow
 from .flows_discovery import BAD_JSON
 from .talk import Talk, secrets_header
 
+Part = Callable[[Talk], Awaitable[None]]
+IN_ONE_SESSION: list[Part] = []
+
+
+def part(function: Part) -> Part:
+    """Put a function among those that share one session, since a container takes longer than all of them."""
+    IN_ONE_SESSION.append(function)
+    return function
+
 
 @flow()
-async def everything_in_one_session(talk: Talk) -> None:
+async def one_long_session(talk: Talk) -> None:
     await talk.create("workshop", {"n": 1})
+    for function in IN_ONE_SESSION:
+        talk.topic = function.__name__.replace("_", " ")
+        await function(talk)
+    await talk.delete()
+
+
+@part
+async def prompt_and_tools(talk: Talk) -> None:
     await talk.get("/workshop/prompt", sid="sid")
     await talk.get("/WORKSHOP/prompt", sid="sid")
     await talk.get("/workshop/task_tools", sid="sid")
@@ -32,45 +50,27 @@ async def everything_in_one_session(talk: Talk) -> None:
     await talk.call("workshop", "count", {"not": "wanted"})
     await talk.call("workshop", "slow", {"seconds": -1})
     await talk.call("workshop", "count")
-    await talk.call("workshop", "finish")
-    await talk.call("workshop", "finish")
-    await talk.call("workshop", "no_such_tool")
-    await talk.get("/workshop/prompt", sid="sid")
-    await talk.delete()
 
 
-@flow()
+@part
 async def long_results(talk: Talk) -> None:
-    await talk.create("workshop")
     for text, times in (("x", 4000), ("x", 4096), ("x", 20_000), ("\n", 3000), ("é", 9000), ("👩\u200d🚀", 4000)):
         await talk.call("workshop", "echo", {"text": text, "times": times})
     await talk.call("workshop", "echo", {"text": " ", "times": 10_000})
     await talk.call("workshop", "echo", {"text": "\u00a0\u2003", "times": 5000})
     await talk.call("workshop", "echo", {"text": "0123456789abcdef", "times": 2**16})
-    await talk.delete()
 
 
-@flow()
+@part
 async def tools_that_fail(talk: Talk) -> None:
-    await talk.create("workshop")
     for what in ("nothing", "raise", "key", "empty", "not_an_output", "nan", "infinite", "no_blocks"):
         await talk.call("workshop", "fail", {"what": what})
     await talk.call("workshop", "fail", {"what": "cancelled"}, limit_s=3)
     await talk.call("workshop", "count")
-    await talk.delete()
 
 
-@flow()
-async def a_prompt_that_fails(talk: Talk) -> None:
-    await talk.create("workshop", {"prompt": "raise"})
-    await talk.get("/workshop/prompt", sid="sid")
-    await talk.call("workshop", "count")
-    await talk.delete()
-
-
-@flow()
+@part
 async def bad_input_to_calls(talk: Talk) -> None:
-    await talk.create("workshop")
     bodies: tuple[dict[str, Any], ...] = (
         {"name": "count"},
         {"input": {}},
@@ -88,7 +88,22 @@ async def bad_input_to_calls(talk: Talk) -> None:
         await talk.send("POST", "/workshop/call", raw=raw, sid="sid")
     await talk.call("workshop", "count", sid=None)
     await talk.call("workshop", "count", task_id=None)
-    await talk.delete()
+
+
+@part
+async def calls_at_once(talk: Talk) -> None:
+    async def overlap() -> None:
+        await talk.call("workshop", "overlap", {"seconds": 0.3})
+
+    await asyncio.gather(overlap(), overlap())
+
+
+@part
+async def the_end_of_an_episode(talk: Talk) -> None:
+    await talk.call("workshop", "finish")
+    await talk.call("workshop", "finish")
+    await talk.call("workshop", "no_such_tool")
+    await talk.get("/workshop/prompt", sid="sid")
 
 
 @flow()
@@ -117,32 +132,13 @@ async def reconnection(talk: Talk) -> None:
 
 
 @flow()
-async def calls_at_once(talk: Talk) -> None:
-    await talk.create("workshop")
-
-    async def overlap() -> None:
-        await talk.call("workshop", "overlap", {"seconds": 0.3})
-
-    await asyncio.gather(overlap(), overlap())
-    await talk.delete()
-
-
-@flow()
 async def deleted_during_a_call(talk: Talk) -> None:
-    await talk.create("workshop")
+    await talk.create("workshop", {"prompt": "raise"})
+    await talk.get("/workshop/prompt", sid="sid")
     async with talk.calling("workshop", "slow", {"seconds": 2}) as stream:
         await talk.delete()
         await stream.finish(10)
     await talk.post("/ping", sid="sid")
-
-
-@flow()
-async def messages_and_scores_where_there_are_none(talk: Talk) -> None:
-    await talk.create("arithmetic", {"a": 1, "b": 1})
-    await talk.get("/arithmetic/messages", sid="sid")
-    candidates = [{"messages": [{"role": "assistant", "blocks": [{"type": "text", "text": "2"}]}]}]
-    await talk.post("/arithmetic/score_group", {"candidates": candidates}, sid="sid")
-    await talk.delete()
 
 
 # --- Each environment, in its own words ---------------------------------------------------------------------------
@@ -158,13 +154,16 @@ async def opening(talk: Talk, name: str, task: dict[str, object], **fields: Any)
 @flow()
 async def arithmetic(talk: Talk) -> None:
     await opening(talk, "arithmetic", {"a": 20, "b": 22})
+    await talk.get("/arithmetic/messages", sid="sid")
+    candidates = [{"messages": [{"role": "assistant", "blocks": [{"type": "text", "text": "42"}]}]}]
+    await talk.post("/arithmetic/score_group", {"candidates": candidates}, sid="sid")
     await talk.call("arithmetic", "hint")
     await talk.call("arithmetic", "submit", {"answer": 42, "sure": True})
     await talk.call("arithmetic", "submit", {"answer": "42"})
     await talk.delete()
 
 
-@flow()
+@flow(dialects=("ors-sdk",))
 async def grid_world(talk: Talk) -> None:
     await opening(talk, "gridworld", {"start": [0, 0], "goal": [1, 1]})
     for step in ("look", "west", "south", "jump", "east"):
@@ -172,7 +171,7 @@ async def grid_world(talk: Talk) -> None:
     await talk.delete()
 
 
-@flow()
+@flow(dialects=("ors-sdk",))
 async def endless(talk: Talk) -> None:
     await talk.post("/create", {"env_name": "endless", "split": "train", "index": 999_999}, sid="sid")
     await talk.get("/endless/prompt", sid="sid")
@@ -281,15 +280,15 @@ async def scores_of_a_group(talk: Talk) -> None:
 
 @flow(server="tutor", dialects=("openreward",))
 async def a_toolset_for_the_session(talk: Talk) -> None:
-    await talk.create("desk", {"n": 1}, toolset_name="CLIToolset")
+    await talk.create("desk", {"n": 1}, toolset_name="claude-code")
     await talk.get("/desk/task_tools", sid="sid")
     await talk.call("desk", "bash", {"command": "ls"})
     await talk.call("desk", "bash", {"command": 7})
     await talk.call("desk", "submit")
     await talk.delete()
-    await talk.create("desk", {"n": 1}, toolset_name="WebToolset", sid="web")
+    await talk.create("desk", {"n": 1}, toolset_name="ClaudeCodeToolset", sid="web")
     await talk.delete("web")
-    await talk.create("tutor", {"topic": "rain", "word": "cloud"}, toolset_name="CLIToolset", sid="refused")
+    await talk.create("tutor", {"topic": "rain", "word": "cloud"}, toolset_name="claude-code", sid="refused")
     await talk.post("/desk/score_group", {"candidates": []}, sid="refused")
 
 
@@ -298,5 +297,6 @@ async def secrets_header_and_body_clash(talk: Talk) -> None:
     header = secrets_header({"OPENAI_API_KEY": "from the header"})
     body = {"OPENAI_API_KEY": "from the body", "database_password": "p"}
     await talk.create("vault", {"door": "north"}, secrets=body, headers={"X_Secrets": header})
+    await talk.get("/vault/prompt", sid="sid")
     await talk.call("vault", "open_door")
     await talk.delete()

@@ -86,9 +86,9 @@ async def one_session_after_another_under_the_same_id(talk: Talk) -> None:
     await talk.delete()
 
 
-@flow()
+@flow(patient=True)
 async def two_creations_at_once(talk: Talk) -> None:
-    body = {"env_name": "workshop", "task_spec": {}}
+    body = {"env_name": "thesaurus", "task_spec": {"word": "big"}}  # takes a while
     await talk.together(talk.send("POST", "/create", json=body, sid="sid", record=False) for _ in range(3))
     await talk.delete()
 
@@ -101,14 +101,6 @@ async def an_id_of_the_clients_own(talk: Talk) -> None:
     await talk.delete("odd")
     await talk.post("/create", {"task_spec": TASK}, X_Session_ID="two words " + talk.sid("unique"))
     await talk.post("/delete", X_Session_ID="two words " + talk.sid("unique"))
-
-
-@flow()
-async def secrets_in_the_header(talk: Talk) -> None:
-    await talk.create("vault", {"door": "north"}, headers={"X_Secrets": secrets_header(KEYS)})
-    await talk.get("/vault/prompt", sid="sid")
-    await talk.call("vault", "open_door")
-    await talk.delete()
 
 
 @flow()

@@ -21,9 +21,9 @@ ABSENT = "(absent)"
 
 @dataclass(frozen=True)
 class Request:
-    """One request of the list. ``body`` is what was sent as JSON, or the raw text."""
+    """One request of the list. ``topic`` is its flow, or a part of that; ``body`` was sent as JSON, or is the raw text."""
 
-    flow: str
+    topic: str
     method: str
     path: str
     body: Any = None
@@ -31,7 +31,7 @@ class Request:
 
     def __str__(self) -> str:
         body = "" if self.body is None else f" {json.dumps(self.body)[:160]}"
-        return f"[{self.flow}] {self.method} {self.path}{body}"
+        return f"[{self.topic}] {self.method} {self.path}{body}"
 
 
 @dataclass

@@ -23,7 +23,8 @@ class Talk:
 
     def __init__(self, http: aiohttp.ClientSession, flow: str, dialect: str) -> None:
         self._http = http
-        self._flow = flow
+        self.topic = flow
+        """What is being talked about: the flow's name, or that of a part of it."""
         self.dialect = dialect
         self._recorded: list[tuple[Request, Reply] | None] = []
         self._ids: dict[str, str] = {}
@@ -110,7 +111,7 @@ class Talk:
         """Send unrecorded requests at once and record what came back, the lowest status first: which one wins is luck."""
         replies = sorted(await asyncio.gather(*requests), key=lambda reply: reply.status)
         for number, reply in enumerate(replies):
-            self._recorded.append((Request(self._flow, "together", f"#{number}"), self._without_ids(reply)))
+            self._recorded.append((Request(self.topic, "together", f"#{number}"), self._without_ids(reply)))
         return replies
 
     # --- Recording --------------------------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ class Talk:
         elif body is not _NOT_GIVEN:
             arguments["json"] = body
         shown_body = raw.decode(errors="replace")[:200] if raw is not None else None if body is _NOT_GIVEN else body
-        request = Request(self._flow, method, self._without_ids_in(path), self._without_ids_in(shown_body), shown)
+        request = Request(self.topic, method, self._without_ids_in(path), self._without_ids_in(shown_body), shown)
         place = len(self._recorded)
         if record:
             self._recorded.append(None)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable
 from typing import Any
 
 import pytest
-
-from tests.docker.harness import RunningHost
 
 from .clients import CLIENTS, environments
 from .episodes import EPISODES, Episode, play, play_shuffled
@@ -18,13 +17,13 @@ Played = dict[tuple[str, str], Exception | None]
 
 
 @pytest.fixture(scope="module")
-def played(request: pytest.FixtureRequest, ors_host: RunningHost) -> Played:
+def played(request: pytest.FixtureRequest, urls: dict[str, str]) -> Played:
     """How each selected episode went; they are played together, because most of their time is a container's start."""
-    selected = {
-        (item.callspec.params["client"], item.callspec.params["episode"])
-        for item in request.session.items
-        if isinstance(item, pytest.Function) and item.function is test_episode
-    }
+    selected = set()
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and item.function is test_episode:
+            parameters: dict[str, Any] = item.callspec.params
+            selected.add((parameters["client"], parameters["episode"].environment))
     results: Played = {}
 
     async def one(client: str, name: str, slots: asyncio.Semaphore, episode: Awaitable[None]) -> None:
@@ -37,12 +36,12 @@ def played(request: pytest.FixtureRequest, ors_host: RunningHost) -> Played:
 
     async def all_of_them() -> None:
         slots = asyncio.Semaphore(AT_ONCE)
-        for client in CLIENTS:
-            async with environments(client, ors_host.url) as api, asyncio.TaskGroup() as tasks:
+        for client, server in itertools.product(CLIENTS, ("ors-sdk", "games")):
+            async with environments(client, urls[server]) as api, asyncio.TaskGroup() as tasks:
                 for episode in EPISODES:
-                    if (client, episode) in selected:
+                    if (client, episode.environment) in selected and episode.server == server:
                         tasks.create_task(
-                            one(client, episode.environment, slots, play(api.get(episode.environment), episode))
+                            one(client, episode.environment, slots, play(client, api.get(episode.environment), episode))
                         )
 
     asyncio.run(all_of_them())
@@ -57,14 +56,14 @@ def test_episode(played: Played, client: str, episode: Episode) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_tasks_shuffled_by_hash_are_graded_in_another_process(client: str, ors_host: RunningHost) -> None:
-    async with environments(client, ors_host.url) as api:
+async def test_tasks_shuffled_by_hash_are_graded_in_another_process(client: str, urls: dict[str, str]) -> None:
+    async with environments(client, urls["ors-sdk"]) as api:
         await play_shuffled(api.get("shuffled"))
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_too_many_tasks_to_list(client: str, ors_host: RunningHost) -> None:
-    async with environments(client, ors_host.url) as api:
+async def test_too_many_tasks_to_list(client: str, urls: dict[str, str]) -> None:
+    async with environments(client, urls["ors-sdk"]) as api:
         environment = api.get("endless")
         assert await environment.num_tasks("train") == 1_000_000
         tasks = await environment.get_task_range("train", 999_998, None)
@@ -74,8 +73,8 @@ async def test_too_many_tasks_to_list(client: str, ors_host: RunningHost) -> Non
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_a_constructor_without_its_secret_is_said_at_once(client: str, ors_host: RunningHost) -> None:
-    async with environments(client, ors_host.url) as api:
+async def test_a_constructor_without_its_secret_is_said_at_once(client: str, urls: dict[str, str]) -> None:
+    async with environments(client, urls["ors-sdk"]) as api:
         environment = api.get("vault")
         session = environment.session(await environment.get_task("train", 0))
         with pytest.raises(Exception, match="OPENAI_API_KEY must be given in secrets"):
@@ -83,8 +82,8 @@ async def test_a_constructor_without_its_secret_is_said_at_once(client: str, ors
         await session.__aexit__(None, None, None)
 
 
-async def test_a_conversation_that_a_plain_message_ends(openreward_host: RunningHost) -> None:
-    async with environments("openreward", openreward_host.url) as api:
+async def test_a_conversation_that_a_plain_message_ends(urls: dict[str, str]) -> None:
+    async with environments("openreward", urls["tutor"]) as api:
         environment = api.get("tutor")
         assert await environment.is_assistant_message_final()
         task = await environment.get_task("train", 1)
@@ -100,8 +99,8 @@ async def test_a_conversation_that_a_plain_message_ends(openreward_host: Running
             assert (output.reward, output.finished) == (1.0, True)
 
 
-async def test_the_older_client_on_a_conversation(openreward_host: RunningHost) -> None:
-    async with environments("ors-sdk", openreward_host.url) as api:
+async def test_the_older_client_on_a_conversation(urls: dict[str, str]) -> None:
+    async with environments("ors-sdk", urls["tutor"]) as api:
         environment = api.get("tutor")
         async with environment.session(await environment.get_task("train", 0)) as session:
             text = "\n".join(block.text for block in await session.get_prompt())
@@ -111,10 +110,10 @@ async def test_the_older_client_on_a_conversation(openreward_host: RunningHost) 
             assert (output.reward, output.finished) == (1.0, True)
 
 
-async def test_a_toolset_that_the_session_brings(openreward_host: RunningHost) -> None:
-    async with environments("openreward", openreward_host.url) as api:
+async def test_a_toolset_that_the_session_brings(urls: dict[str, str]) -> None:
+    async with environments("openreward", urls["tutor"]) as api:
         environment = api.get("desk")
-        async with environment.session(await environment.get_task("train", 0), toolset="CLIToolset") as session:
+        async with environment.session(await environment.get_task("train", 0), toolset="claude-code") as session:
             assert {"bash", "read", "submit"} <= {tool.name for tool in await session.list_tools()}
             assert "ran: " in (await session.call_tool("bash", {"command": "ls"})).blocks[0].text
             assert (await session.call_tool("submit")).finished
