@@ -47,9 +47,16 @@ class Install(Enum):
 
 
 def build_environment(
-    directory: Path, image: str, *, data: str | None = None, steps: Steps | None = None
+    directory: Path,
+    image: str,
+    *,
+    data: str | None = None,
+    ignore_dockerfile: bool = False,
+    steps: Steps | None = None,
 ) -> CheckReport:
     """Build the folder into the image named ``image`` and check that it answers, with ``data`` at ``/orwd_data``.
+
+    With ``ignore_dockerfile`` one is generated although the folder has its own, which is for another way of serving it.
 
     Returns:
         What the image was found to serve.
@@ -59,7 +66,7 @@ def build_environment(
     """
     steps = steps or Steps()
     _check_tag(image)
-    own = _own_dockerfile(directory)
+    own = _own_dockerfile(directory, ignored=ignore_dockerfile)
     try:
         client = docker_client.connect()
     except docker_client.EngineUnavailable as exc:
@@ -69,19 +76,24 @@ def build_environment(
             _build_generated(client, directory, image, ensure_base(client, steps), steps)
         else:
             _prepare_base_of(client, own, steps)
-            with steps.step(f"building {image} from {directory / 'Dockerfile'}") as detail:
-                _build(client, {"": (directory, ignore_patterns(directory) or [])}, {}, image, detail)
+            try:
+                with steps.step(f"building {image} from {directory / 'Dockerfile'}") as detail:
+                    _build(client, {"": (directory, ignore_patterns(directory) or [])}, {}, image, detail)
+            except StepFailed as exc:
+                if BASE_REPOSITORY in own:
+                    raise
+                raise BuildError(f"{exc}\n\nThe Dockerfile is not made for ors-host: {_advice(directory)}") from exc
             _refuse_other_base(client, image, directory)
     return _check(image, data, steps)
 
 
-def dockerfile_of(directory: Path) -> str:
+def dockerfile_of(directory: Path, *, ignore_dockerfile: bool = False) -> str:
     """Return the folder's Dockerfile; if it has none, one that does the same as ours, to be saved there and changed.
 
     Raises:
         BuildError: there is nothing to build in the folder.
     """
-    own = _own_dockerfile(directory)
+    own = _own_dockerfile(directory, ignored=ignore_dockerfile)
     if own is not None:
         return own
     install = Install.FROM_INDEX if _has_requirements(directory) else Install.NOTHING
@@ -108,12 +120,12 @@ def generated_dockerfile(
     return "\n".join([*lines, f'CMD ["{module}"]', ""])
 
 
-def _own_dockerfile(directory: Path) -> str | None:
+def _own_dockerfile(directory: Path, *, ignored: bool) -> str | None:
     """Return the text of the folder's Dockerfile, or None if one is to be generated."""
     if not directory.is_dir():
         raise BuildError(f"{directory} is {'not a directory' if directory.exists() else 'not there'}")
     try:
-        if (directory / "Dockerfile").is_file():
+        if (directory / "Dockerfile").is_file() and not ignored:
             return (directory / "Dockerfile").read_text(encoding="utf-8", errors="replace")
         if any((directory / name).is_file() for name in _PROGRAMS):
             return None
@@ -164,10 +176,14 @@ def _prepare_base_of(client: docker_client.APIClient, dockerfile: str, steps: St
 def _refuse_other_base(client: docker_client.APIClient, image: str, directory: Path) -> None:
     built = inspect_image(client, image)
     if built is not None and LABEL_RUNTIME not in (built["Config"].get("Labels") or {}):
-        advice = f"start {directory / 'Dockerfile'} with FROM {base_tag()}"
-        if any((directory / name).is_file() for name in _PROGRAMS):
-            advice += ", or take it away and one is generated"
-        raise BuildError(f"{image} was built, but not from the base of ors-host: {advice}")
+        raise BuildError(f"{image} was built, but not from the base of ors-host: {_advice(directory)}")
+
+
+def _advice(directory: Path) -> str:
+    advice = f"start {directory / 'Dockerfile'} with FROM {base_tag()}"
+    if any((directory / name).is_file() for name in _PROGRAMS):
+        advice += ", or have one generated with --ignore-dockerfile"
+    return advice
 
 
 def _build_generated(client: docker_client.APIClient, directory: Path, image: str, base: str, steps: Steps) -> None:

@@ -197,6 +197,20 @@ def test_a_dockerfile_that_is_none_is_the_engines_to_explain(tmp_path: Path, ima
         build_environment(tmp_path, image, steps=steps)
 
 
+def test_a_dockerfile_from_another_base_is_refused_with_what_to_do(
+    tmp_path: Path, image: str, steps: RecordedSteps
+) -> None:
+    (tmp_path / "server.py").write_text("")
+    (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY server.py /\n")
+    with pytest.raises(
+        BuildError, match=f"not from the base of ors-host: start .*FROM {tag()}, or .*--ignore-dockerfile"
+    ):
+        build_environment(tmp_path, image, steps=steps)
+    (tmp_path / "Dockerfile").write_text("FROM no-such-image-anywhere:1\n")
+    with pytest.raises(BuildError, match="The Dockerfile is not made for ors-host: start .* --ignore-dockerfile"):
+        build_environment(tmp_path, image, steps=steps)
+
+
 def test_a_base_of_another_version_is_named_with_ours(tmp_path: Path, image: str, steps: RecordedSteps) -> None:
     (tmp_path / "Dockerfile").write_text('FROM ors-host-base:0.0.0\nCMD ["env"]\n')
     with pytest.raises(BuildError, match=f"ors-host-base:0.0.0, which is not here; .* makes {tag()}"):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from host.base_image import tag
 from host.build import BuildError, Install, build_environment, dockerfile_of, generated_dockerfile
 from host.build_context import IGNORED_BY_DEFAULT, context_files, ignore_patterns, open_context
 
@@ -81,6 +82,11 @@ def test_an_empty_folder(tmp_path: Path) -> None:
 def test_which_file_has_the_environments(tmp_path: Path, files: list[str], module: str) -> None:
     write(tmp_path, **dict.fromkeys(files, ""))
     assert dockerfile_of(tmp_path).endswith(f'CMD ["{module}"]\n')
+
+
+def test_a_dockerfile_for_another_way_of_serving_can_be_ignored(tmp_path: Path) -> None:
+    write(tmp_path, **{"server.py": "", "Dockerfile": "FROM python:3.11-slim\n"})
+    assert dockerfile_of(tmp_path, ignore_dockerfile=True) == generated_dockerfile(tag(), module="server")
 
 
 def test_a_folder_with_neither_dockerfile_nor_env_py(tmp_path: Path) -> None:
