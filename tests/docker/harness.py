@@ -78,7 +78,7 @@ class RunningHost:
 
     def inspect(self, sid: str) -> dict[str, Any]:
         """``docker inspect`` of a session's container."""
-        (container,) = [c for c in self.containers() if c["Labels"]["ors-host.session"] == sid]
+        (container,) = [c for c in self.containers() if c["Labels"].get("ors-host.session") == sid]
         with contextlib.closing(docker_client.connect()) as client:
             data: dict[str, Any] = client.inspect_container(container["Id"])
             return data
@@ -201,7 +201,11 @@ class CallStream:
 
 @contextmanager
 def running_host(
-    *images: str, env: dict[str, str] | None = None, state_dir: Path | None = None, **settings: Any
+    *images: str,
+    env: dict[str, str] | None = None,
+    state_dir: Path | None = None,
+    port: int | None = None,
+    **settings: Any,
 ) -> Iterator[RunningHost]:
     """Start a host and wait until it serves; at the end stop it if it runs, and check that it left nothing behind.
 
@@ -209,7 +213,7 @@ def running_host(
     """
     directory = Path(tempfile.mkdtemp(prefix="ors-", dir="/tmp"))
     state = state_dir or directory / "state"
-    port = free_port()
+    port = port or free_port()
     log = directory / "host.log"
     command = [str(Path(sys.executable).with_name("ors-host")), "--port", str(port), "--state-dir", str(state)]
     for image in images:

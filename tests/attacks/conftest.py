@@ -1,0 +1,97 @@
+"""The images that attacks come from, the hosts that they are aimed at, and the table that is printed at the end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from host.build import build_environment
+from tests.attacks.board import PROFILES, Row, table
+from tests.attacks.targets import Served, Weakened
+from tests.docker.harness import Client, RunningHost, running_host
+
+HERE = Path(__file__).parent
+VAULT = "ors-host-test-vault:latest"
+
+_rows: list[Row] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "attack(id, party, what): an attack; what must not happen")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker("docker")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    marker = item.get_closest_marker("attack")
+    if marker is None or not (report.when == "call" or report.outcome != "passed"):
+        return
+    id, party, what = marker.args
+    properties = dict(item.user_properties)
+    result = {"passed": "repelled", "failed": "FAILED" if report.when == "call" else "NOT RUN", "skipped": "skipped"}[
+        report.outcome
+    ]
+    _rows.append(Row(id, party, what, str(properties.get("profile", "-")), bool(properties.get("shown")), result))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _rows:
+        terminalreporter.section(f"{len({row.id for row in _rows})} attacks")
+        for line in table(_rows):
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def vault_image() -> str:
+    """An environment with secrets, an answer and a grader, and a careless twin of each tool."""
+    build_environment(HERE / "vault_env", VAULT)
+    return VAULT
+
+
+@pytest.fixture(scope="session", params=PROFILES)
+def profile(request: pytest.FixtureRequest) -> str:
+    """The isolation profile."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def vault_host(vault_image: str, profile: str) -> Iterator[RunningHost]:
+    """A host that serves the vault, under one profile."""
+    with running_host(vault_image, max_sessions=16, memory="256MiB", tmp_size="16MiB", isolation=profile) as host:
+        yield host
+
+
+@pytest.fixture
+async def client(vault_host: RunningHost) -> AsyncIterator[Client]:
+    """The raw protocol."""
+    async with vault_host.client() as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def _note_profile(request: pytest.FixtureRequest) -> None:
+    if "profile" in request.fixturenames:
+        request.node.user_properties.append(("profile", request.getfixturevalue("profile")))
+
+
+@pytest.fixture
+async def served(vault_host: RunningHost, client: Client) -> AsyncIterator[Served]:
+    """A session of its own."""
+    async with Served.open(vault_host, client) as served:
+        yield served
+
+
+@pytest.fixture
+async def weakened(vault_image: str) -> AsyncIterator[Weakened]:
+    """A container without defences, of its own."""
+    async with Weakened.open(vault_image) as weakened:
+        yield weakened
