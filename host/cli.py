@@ -94,7 +94,7 @@ def serve_command(**flags: Any) -> None:
     try:
         anyio.run(serve, settings)
     except StartupError as exc:
-        sys.exit(f"ors-host: {exc}")
+        sys.exit(logs.printable(f"ors-host: {exc}"))
 
 
 def _settings(given: dict[str, Any]) -> Settings:
@@ -129,7 +129,7 @@ def build_command(directory: Path, tag: str, data: str | None, ignore_dockerfile
         else:
             build_environment(directory, tag, data=data, ignore_dockerfile=ignore_dockerfile)
     except BuildError as exc:
-        sys.exit(f"ors-host: {exc}")
+        sys.exit(logs.printable(f"ors-host: {exc}"))
 
 
 if __name__ == "__main__":

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from typing import Any, Literal
 
 import structlog
+
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+def printable(text: str) -> str:
+    """Return ``text`` without anything that a terminal would obey: some of what is logged was written in a container."""
+    return text.translate(_CONTROL)
+
+
+def _printable_values(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    return {key: printable(value) if isinstance(value, str) else value for key, value in event.items()}
 
 
 def configure(*, format: Literal["human", "json"], level: str) -> None:
@@ -19,6 +31,7 @@ def configure(*, format: Literal["human", "json"], level: str) -> None:
     if format == "json":
         shared += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
+        shared += [_printable_values]
         shared += [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_plain_traceback)]
     structlog.configure(
         processors=shared,

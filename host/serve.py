@@ -73,11 +73,12 @@ async def _serve(settings: Settings, stop: anyio.Event) -> None:
             check_runtimes(settings.isolation, engine.oci_runtimes)
             host = SandboxHost(engine, state, settings)
             log.info("starting_catalog", images=settings.image)
-            async with Catalog.open(host, settings.image) as catalog, anyio.create_task_group() as tasks:
-                tasks.start_soon(_sweep, host)
-                tasks.start_soon(_ask_engine, engine)
-                await _run(settings, keys, host, catalog, tasks, sock, stop)
-                tasks.cancel_scope.cancel()
+            with closing(host.intake):
+                async with Catalog.open(host, settings.image) as catalog, anyio.create_task_group() as tasks:
+                    tasks.start_soon(_sweep, host)
+                    tasks.start_soon(_ask_engine, engine)
+                    await _run(settings, keys, host, catalog, tasks, sock, stop)
+                    tasks.cancel_scope.cancel()
     log.info("stopped")
 
 

@@ -157,6 +157,10 @@ class EpisodeState(_Strict):
     forgotten_calls: list[str]
 
 
+EnvironmentName = Annotated[str, Field(max_length=128, pattern=r"^[^\W\d]\w*$")]
+"""A Python class's name: it becomes a part of paths and of log lines."""
+
+
 class Hello(_Strict):
     """Params of the runtime's first message. ``environments`` are the names of its classes, in the order given.
 
@@ -166,7 +170,7 @@ class Hello(_Strict):
     protocol: int
     token: str = Field(repr=False)
     runtime_version: str
-    environments: list[str]
+    environments: Annotated[list[EnvironmentName], Field(max_length=1000)]
     episode: EpisodeState | None = None
 
 
