@@ -25,6 +25,10 @@ The map, from the top down; a module imports only from those below it (``tests/t
     build_context  what of a folder is sent to the engine
     wheels         packages for builds without an index
     progress       long steps on a terminal
+    egress         the way out of containers: a proxy on a unix socket
+    proxy_request  what is asked of it
+    network        its own way out: names to addresses, addresses to sockets
+    tls_name       the server's name in the first message of TLS
     engine         Docker: create, start, remove, list what is ours, tell of deaths
     docker_client  the one module that imports ``docker``
     channel        requests and answers over the unix socket, matched by id
@@ -34,6 +38,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     sse            events → bytes
     lifecycle      a session's states, as a table
     settings       limits, times and paths
+    egress_policy  what containers may reach by name, and which addresses are outside
     isolation      what each profile makes of a container
     errors         what can go wrong, and what a client is told
     logs           how log lines look

@@ -40,6 +40,9 @@ LABEL_RUNTIME = "ors-host.runtime"
 RUNTIME_DIR = "/run/ors"
 """Where a sandbox's socket directory appears in its container."""
 
+EGRESS_DIR = "/run/ors-net"
+"""Where the directory with the proxy's socket appears, if there is a way out."""
+
 _CAPABILITIES = ("SETUID", "SETGID", "KILL")
 """What the runtime needs to become and to supervise the agent's user, and no more."""
 

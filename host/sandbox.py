@@ -19,7 +19,9 @@ import structlog
 
 from host.channel import Channel, ChannelBroken, ChannelClosed, ProtocolViolation
 from host.data import DATA_DIR, data_folders
+from host.egress import Egress, Outlet
 from host.engine import (
+    EGRESS_DIR,
     LABEL_ROLE,
     LABEL_SANDBOX,
     LABEL_SERVER,
@@ -51,6 +53,10 @@ _REMOVE_TIMEOUT_S = 90.0
 _MAX_LOG_CHARS = 4000
 
 
+OUTLET_NAME = "net"
+"""The directory of the way out, in a sandbox's directory."""
+
+
 class Role(StrEnum):
     """What a container is for; a label on it."""
 
@@ -61,7 +67,7 @@ class Role(StrEnum):
 class SandboxHost:
     """What all sandboxes of this host share, and the list of those that are alive."""
 
-    def __init__(self, engine: Engine, state: StateDir, settings: Settings) -> None:
+    def __init__(self, engine: Engine, state: StateDir, settings: Settings, *, egress: Egress | None = None) -> None:
         self.engine = engine
         self.state = state
         self.settings = settings
@@ -73,7 +79,18 @@ class SandboxHost:
         )
         self.intake = Intake(max_held_bytes=4 * settings.max_frame)
         self.data = data_folders(settings.data, settings.image, owner=engine.remapped_root or (0, 0))
+        self.egress = egress
+        self._outlets: dict[str, Outlet] = {}
         self._alive: set[str] = set()
+
+    def open_outlet(self, name: str, directory: Path) -> None:
+        """Open a sandbox's way out, if there is one; it is closed with the sandbox.
+
+        Raises:
+            OSError: its socket can't be made.
+        """
+        if self.egress is not None:
+            self._outlets[name] = self.egress.outlet(directory / OUTLET_NAME)
 
     def enlist(self, name: str) -> None:
         """Keep ``sweep()`` off a container that is about to be created."""
@@ -81,6 +98,8 @@ class SandboxHost:
 
     async def dispose(self, name: str, directory: Path) -> None:
         """Remove a sandbox's container and directory. What the engine refuses to remove now is left to ``sweep()``."""
+        if outlet := self._outlets.pop(name, None):
+            await outlet.aclose()
         try:
             with anyio.fail_after(_REMOVE_TIMEOUT_S, shield=True):
                 await self.engine.remove(name)
@@ -155,7 +174,7 @@ class Sandbox:
                 "PYTHONHASHSEED": HASH_SEED,
                 "ORS_RUNTIME_RECONNECT_S": f"{host.settings.reconnect_window_s:g}",
             },
-            mounts={DATA_DIR: host.data[image.tag]} if image.tag in host.data else {},
+            mounts=_mounts(host, image, channel.directory),
             limits=host.limits,
             confinement=host.confinement,
             extra_groups=channel.shared_groups,
@@ -181,6 +200,7 @@ class Sandbox:
             host.engine.watch(container.name, on_death=channel.peer_died)
             try:
                 await channel.listen(owner=host.engine.remapped_root, again=True)
+                host.open_outlet(container.name, channel.directory)
                 with anyio.fail_after(_ADOPT_TIMEOUT_S):
                     sandbox._hello = await channel.wait_hello()
             except OSError as exc:  # TimeoutError is one
@@ -227,6 +247,7 @@ class Sandbox:
     ) -> Hello:
         try:
             await channel.listen(owner=owner)
+            host.open_outlet(spec.name, channel.directory)
         except OSError as exc:
             message = f"the socket directory could not be made: {exc.strerror}"
             raise SandboxFailed(Failure(Reason.START_FAILED, message)) from exc
@@ -307,6 +328,13 @@ def _channel(host: SandboxHost, sandbox_id: str) -> Channel:
         max_frame_bytes=host.settings.max_frame,
         intake=host.intake,
     )
+
+
+def _mounts(host: SandboxHost, image: Image, directory: Path) -> dict[str, Path]:
+    mounts = {DATA_DIR: host.data[image.tag]} if image.tag in host.data else {}
+    if host.egress is not None:
+        mounts[EGRESS_DIR] = directory / OUTLET_NAME
+    return mounts
 
 
 def _signal(exit_code: int) -> str:

@@ -20,6 +20,7 @@ from host.auth import Keys, check_exposure
 from host.capacity import Capacity
 from host.catalog import Catalog
 from host.connections import KEEPALIVE_S, SERVED, Gate
+from host.egress import Egress
 from host.engine import Engine, EngineError
 from host.errors import Failure, Reason, StartupError
 from host.isolation import check_runtimes
@@ -69,9 +70,9 @@ async def _serve(settings: Settings, stop: anyio.Event) -> None:
     keys = Keys.of(settings)
     with closing(StateDir.open(settings.state_dir)) as state, closing(_bind(settings)) as sock:
         check_exposure(keys, settings, sock.getsockname()[0])
-        async with Engine.open() as engine:
+        async with Engine.open() as engine, _egress(settings) as egress:
             check_runtimes(settings.isolation, engine.oci_runtimes)
-            host = SandboxHost(engine, state, settings)
+            host = SandboxHost(engine, state, settings, egress=egress)
             log.info("starting_catalog", images=settings.image)
             with closing(host.intake):
                 async with Catalog.open(host, settings.image) as catalog, anyio.create_task_group() as tasks:
@@ -150,6 +151,18 @@ async def _listening(app: web.Application, sock: socket.socket, *, max_connectio
         listener.close()
         with anyio.CancelScope(shield=True):
             await runner.cleanup()
+
+
+@asynccontextmanager
+async def _egress(settings: Settings) -> AsyncIterator[Egress | None]:
+    """The way out of the containers, if they have one."""
+    if (policy := settings.egress) is None:
+        yield None
+        return
+    log.info("egress", allowed=policy.allowed or "any name on the internet")
+    # An image's catalog container may be replaced while its predecessor is still being removed.
+    async with Egress.open(policy, max_sandboxes=settings.max_sessions + 2 * len(settings.image)) as egress:
+        yield egress
 
 
 def _bind(settings: Settings) -> socket.socket:

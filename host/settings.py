@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import ByteSize, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from host.egress_policy import EgressPolicy
 from host.isolation import Profile
 from sandbox_runtime.frames import DEFAULT_MAX_FRAME_BYTES
 
@@ -49,10 +50,10 @@ class Settings(BaseSettings):
         description="Directory for the host's identity and its sockets; one host each. Keep the path short.",
     )
 
-    @field_validator("image", mode="before")
+    @field_validator("image", "allow_host", mode="before")
     @classmethod
-    def _split_images(cls, value: object) -> object:
-        """In the environment variable, images are separated by commas or spaces."""
+    def _split(cls, value: object) -> object:
+        """In the environment variable, the values are separated by commas or spaces."""
         return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
 
     @field_validator("data", mode="before")
@@ -60,6 +61,18 @@ class Settings(BaseSettings):
     def _split_data(cls, value: object) -> object:
         """In the environment variable, folders are separated by commas."""
         return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
+
+    @field_validator("allow_host")
+    @classmethod
+    def _check_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return EgressPolicy.allow(value).allowed or ()
+
+    @property
+    def egress(self) -> EgressPolicy | None:
+        """What containers may reach; None is nothing."""
+        if self.allow_host:
+            return EgressPolicy(self.allow_host)
+        return EgressPolicy(None) if self.network == "internet" else None
 
     # Who may ask
     api_key: SecretStr | None = Field(
@@ -87,6 +100,14 @@ class Settings(BaseSettings):
     isolation: Profile = Field(
         Profile.STANDARD,
         description="Profile of the containers: standard, strict (read-only root, fewer system calls) or gvisor.",
+    )
+
+    network: Literal["none", "internet"] = Field(
+        "none",
+        description="What containers can reach: none, or internet (any public name; ports 80 and 443, by a proxy).",
+    )
+    allow_host: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Host name that containers can reach, all others not; *.NAME for any below it; repeatable."
     )
 
     # What one container may use

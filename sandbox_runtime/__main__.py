@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import __version__, messages
+from . import __version__, egress, messages
 from .adapter import Adapter
 from .faults import log_exception
 from .hardening import harden, unbuffer_output
@@ -33,10 +33,12 @@ def main(specs: list[str]) -> int:
         os.chdir(
             ENVIRONMENT_DIRECTORY
         )  # authors read files that lie beside their code; the agent's commands start elsewhere
+    os.environ.update(egress.proxy_environ())  # before the author's code reads them
     try:
         reconnect_s = _reconnect_s()
+        egress.start()
         adapter = Adapter(load(specs))
-    except (LoadError, ValueError) as exc:
+    except (LoadError, ValueError, OSError) as exc:
         print(f"sandbox_runtime: {exc}", file=sys.stderr)
         return EXIT_CONFIG
 

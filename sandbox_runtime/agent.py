@@ -11,6 +11,8 @@ import pwd
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from .egress import proxy_environ
+
 AGENT_USER = "agent"
 WORKSPACE = "/workspace"
 
@@ -53,6 +55,7 @@ class Agent:
             "SHELL": "/bin/bash",
             "LANG": "C.UTF-8",
             "TERM": "dumb",
+            **proxy_environ(),
             **extra,
         }
 

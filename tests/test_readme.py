@@ -20,9 +20,9 @@ def table() -> str:
         default = field.get_default(call_default_factory=True)
         if isinstance(default, ByteSize):
             default = default.human_readable()
-        shown = {"image": "", "data": "", "state_dir": "`/var/lib/ors-host` (root) or `~/.local/state/ors-host`"}.get(
-            name, f"{default}"
-        )
+        shown = "" if default == () else f"{default}"
+        if name == "state_dir":
+            shown = "`/var/lib/ors-host` (root) or `~/.local/state/ors-host`"
         lines.append(f"| `{flag(name)}` | {shown} | {field.description} |")
     return "\n".join(lines) + "\n"
 

@@ -6,17 +6,18 @@ import json
 import mmap
 import os
 import socket
+from collections.abc import Callable
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def call(number, *args):
+def call(number: int, *args: int) -> str:
     libc.syscall.restype = ctypes.c_long
     result = libc.syscall(ctypes.c_long(number), *(ctypes.c_long(arg) for arg in args))
     return "ok" if result >= 0 else errno.errorcode.get(ctypes.get_errno(), "?")
 
 
-def in_child(attempt):
+def in_child(attempt: Callable[[], str]) -> str:
     """What ``attempt`` returns, tried where it can do no harm; a signal's number if it was killed."""
     reader, writer = os.pipe()
     if (pid := os.fork()) == 0:
@@ -28,15 +29,15 @@ def in_child(attempt):
         return f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else result.read()
 
 
-def new_socket(family, protocol=0):
+def new_socket(family: int, protocol: int = 0) -> str:
     try:
         socket.socket(family, socket.SOCK_RAW if family == socket.AF_NETLINK else socket.SOCK_DGRAM, protocol).close()
     except OSError as exc:
-        return errno.errorcode[exc.errno]
+        return errno.errorcode[exc.errno or 0]
     return "ok"
 
 
-def call_of_32_bits():
+def call_of_32_bits() -> str:
     """getpid, by the gate of 32-bit programs."""
     code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     code.write(bytes.fromhex("b814000000cd80c3"))
