@@ -320,12 +320,21 @@ class Session:
         return await self._ask(Method.MESSAGES)
 
     async def task_tools(self) -> bytes:
-        """Return the tools of this task (JSON of ``ListToolsOutput``), shared ones first. Does not wait for set-up.
+        """Return the tools of this task (JSON of ``ListToolsOutput``), shared ones first.
+
+        Waits for set-up only if the environment can't tell before.
 
         Raises:
-            SessionEnded, EnvironmentFailed: as ``prompt``.
+            StillStarting, SessionEnded, EnvironmentFailed: as ``prompt``.
         """
         await self._created.wait()
+        settled = self._settled.is_set()
+        try:
+            return await self._ask(Method.TASK_TOOLS)
+        except EnvironmentFailed:
+            if settled:
+                raise
+        await self._wait_settled()
         return await self._ask(Method.TASK_TOOLS)
 
     async def _wait_settled(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,27 @@ async def test_the_public_clients_types_take_our_messages(rich: Server) -> None:
     await rich.create()
     _status, messages = await rich.get("/bashenv/messages", "s1")
     assert [ClientMessage(**message).role for message in messages] == ["user", "assistant"]
+
+
+async def test_tools_that_are_known_after_set_up_only(server: Server, engine: FakeEngine) -> None:
+    engine.script.handlers["setup"] = setup = Gate()
+    engine.script.handlers["task_tools"] = raising(Fault.ENVIRONMENT_RAISED, "AttributeError: level")
+    container = await server.create()
+    asked = asyncio.create_task(server.get("/bashenv/task_tools", "s1"))
+    await container.runtime.wait_received("task_tools")
+    engine.script.handlers["task_tools"] = {"tools": [TOOL]}
+    setup.opened.set()
+    assert await asked == (200, {"tools": [TOOL]})
+    assert container.runtime.received.count("task_tools") == 2
+
+
+async def test_tools_that_are_never_known(server: Server, engine: FakeEngine) -> None:
+    engine.script.handlers["task_tools"] = raising(Fault.ENVIRONMENT_RAISED, "AttributeError: level")
+    container = await server.create()
+    assert (await server.get("/bashenv/prompt", "s1"))[0] == 200
+    status, body = await server.get("/bashenv/task_tools", "s1")
+    assert (status, body["reason"]) == (422, "environment_failed")
+    assert container.runtime.received.count("task_tools") == 1
 
 
 class TestToolset:
