@@ -20,16 +20,17 @@ class Cut(Enum):
 
 @dataclass
 class CuttingProxy:
-    """Passes everything on, but for one call for each of ``cuts``, in order."""
+    """Passes everything on, but for one call for each of ``cuts``, in order; ``made`` are those that were made."""
 
     server_port: int
     url: str = ""
     cuts: list[Cut] = field(default_factory=list)
+    made: list[Cut] = field(default_factory=list)
 
     async def serve(self, client_reader: asyncio.StreamReader, client_writer: asyncio.StreamWriter) -> None:
         """Serve one connection of a client."""
         server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self.server_port)
-        scissors = _Scissors(self.cuts)
+        scissors = _Scissors(self.cuts, self.made)
         pumps = [
             asyncio.ensure_future(_pump(client_reader, server_writer, scissors.request)),
             asyncio.ensure_future(_pump(server_reader, client_writer, scissors.answer)),
@@ -47,8 +48,9 @@ class CuttingProxy:
 class _Scissors:
     """Looks at what passes on one connection, and says where to cut."""
 
-    def __init__(self, cuts: list[Cut]) -> None:
+    def __init__(self, cuts: list[Cut], made: list[Cut]) -> None:
         self._cuts = cuts
+        self._made = made
         self._cut: Cut | None = None
         self._answer = b""
 
@@ -57,6 +59,7 @@ class _Scissors:
         if self._cuts and data.startswith(b"POST ") and b"/call " in data.partition(b"\r\n")[0]:
             self._cut = self._cuts.pop(0)
             if self._cut is Cut.IN_THE_REQUEST:
+                self._made.append(self._cut)
                 return len(data) // 2
         return None
 
@@ -72,7 +75,10 @@ class _Scissors:
         else:
             before, found, rest = self._answer.partition(b"event: chunk")
             end = len(before) + 1000 if len(rest) > 1000 else 0
-        return max(end - passed, 0) if found and end else None
+        if not (found and end):
+            return None
+        self._made.append(self._cut)
+        return max(end - passed, 0)
 
 
 async def _pump(
