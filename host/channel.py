@@ -191,9 +191,13 @@ class Channel:
         """Take note that the container is dead, in case its end of the socket is slow to say so (or never connected)."""
         self._finish(ChannelBroken("the container died"))
 
-    async def aclose(self) -> None:
-        """Stop listening and hang up; whoever waits gets ``ChannelClosed``."""
+    def hang_up(self) -> None:
+        """End the connection; whoever waits gets ``ChannelClosed``."""
         self._finish(ChannelClosed("the channel was closed"))
+
+    async def aclose(self) -> None:
+        """Stop listening and hang up."""
+        self.hang_up()
         if self._server is not None:
             self._server.close()
 

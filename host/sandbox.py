@@ -224,8 +224,12 @@ class Sandbox:
                     await host.dispose(name, channel.directory)
 
     def leave_running(self) -> None:
-        """Let the container live on when this is closed, for the next host to adopt."""
+        """Hang up, and let the container live on when this is closed, for the next host to adopt.
+
+        At once, so that nothing that is cancelled from here on is cancelled in the runtime as well.
+        """
         self._left_running = True
+        self._channel.hang_up()
 
     def touch(self) -> None:
         """Take note that it was in use just now."""

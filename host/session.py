@@ -428,7 +428,7 @@ class Session:
         except InvalidAnswer as exc:
             return Outcome("error", str(self._close_for_answer(method, exc)))
         except SandboxFailed as exc:
-            return Outcome("error", str(exc.failure))
+            return self._last_words() if self._left_to_next else Outcome("error", str(exc.failure))
         return Outcome("end", text)
 
     # --- Common -----------------------------------------------------------------------------------------------------

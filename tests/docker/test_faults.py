@@ -259,21 +259,6 @@ async def test_stopping_ends_calls_in_words(probe_image: str) -> None:
             assert reply.data.startswith("host_shutdown")
 
 
-async def test_what_a_killed_host_left_is_removed_by_the_next(probe_image: str) -> None:
-    with running_host(probe_image) as first:
-        async with first.client() as client:
-            await asyncio.gather(*(client.create() for _ in range(3)))
-        first.kill()
-        assert len(first.containers()) == 4
-        with running_host(probe_image, state_dir=first.state_dir) as second:
-            assert second.containers(role="session") == []
-            assert len(second.containers()) == 1
-            async with second.client() as client:
-                session = await client.create()
-                assert (await session.call("count")).text == "1"
-                await session.delete()
-
-
 async def test_two_hosts_leave_each_other_alone(host: RunningHost, client: Client, probe_image: str) -> None:
     session = await client.create()
     with running_host(probe_image) as other:
