@@ -102,6 +102,6 @@ def _builtin_toolset(name: str) -> type[Any]:
     if name not in known:
         raise RequestFault(
             Fault.INVALID_TOOLSET,
-            f"no toolset {shorten(name, MAX_NAME_CHARS)!r}; the installed openreward has {', '.join(sorted(known))}",
+            f"no toolset {shorten(name, MAX_NAME_CHARS)!r}; the installed openreward has {', '.join(sorted(known)) or 'none'}",
         )
     return known[name]

@@ -231,3 +231,20 @@ class TestToolsetPerSession:
         assert fault is Fault.INVALID_TOOLSET
         assert "toolset" in message
         assert "sandbox" in message
+
+
+async def test_versions_without_conversations_and_toolsets_per_session(
+    author: Author, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await author.adapter(PROMPTED)  # has the SDK imported
+    del sys.modules["env"]
+    monkeypatch.delattr("openreward.environments.environment.Environment.get_messages")
+    monkeypatch.delattr("openreward.toolsets.BUILTIN_TOOLSETS")
+    monkeypatch.delitem(sys.modules, "openreward.environments.session")
+    adapter = await author.created(PROMPTED)
+    assert (await fault_of(adapter, "messages"))[0] is Fault.NOT_SUPPORTED
+    assert [spec.name for spec in (await ask(adapter, "task_tools")).tools] == ["look"]
+    assert await text_of(adapter, "look") == "look"
+    again = await author.adapter(PROMPTED)
+    fault, message = await fault_of(again, "create", env="dialogue", task_spec={}, toolset_name="cli")
+    assert (fault, message) == (Fault.INVALID_TOOLSET, "no toolset 'cli'; the installed openreward has none")
