@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import textwrap
 from pathlib import Path
 
@@ -16,7 +17,7 @@ async def test_the_ten_lines_work(tmp_path: Path) -> None:
     section = README.read_text().partition("## Your own environment")[2].partition("Then `ors-host build")[0]
     code = section[section.index("    from pydantic") :]
     (tmp_path / "env.py").write_text(textwrap.dedent(code))
-    build_environment(tmp_path, IMAGE)
+    await asyncio.to_thread(build_environment, tmp_path, IMAGE)
     with running_host(IMAGE) as host:
         async with host.client() as client:
             for command, reward in (("true", 0.0), ("touch hello.txt", 1.0)):
