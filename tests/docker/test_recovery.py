@@ -69,7 +69,7 @@ def test_a_host_that_is_replaced_in_order_keeps_its_episodes(probe_image: str) -
 
 
 async def episode_through_an_upgrade(url: str) -> tuple[str, str]:
-    client = ors.client.AsyncORS(base_url=url)
+    client: Any = ors.client.AsyncORS(base_url=url)
     environment = client.environment("probe")
     try:
         async with environment.session(await environment.get_task("train", 1)) as session:
