@@ -25,6 +25,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     build_context  what of a folder is sent to the engine
     wheels         packages for builds without an index
     progress       long steps on a terminal
+    disk           keeps containers from filling it
     egress         the way out of containers: a proxy on a unix socket
     proxy_request  what is asked of it
     network        its own way out: names to addresses, addresses to sockets
@@ -35,6 +36,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     intake         what all channels share: memory for what comes in, and a process for what is heavy to read
     answers        what a runtime answers, checked
     state          the state directory: identity, lock, sockets
+    files          how much is in a directory tree
     sse            events → bytes
     lifecycle      a session's states, as a table
     settings       limits, times and paths

@@ -67,6 +67,8 @@ class Limits:
 
     memory_bytes: int
     cpus: float
+    quota_bytes: int | None = None
+    """For what it writes, where the storage driver can hold it to that."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,67 @@ class Engine:
             self.problem = docker_client.explain(exc)
         else:
             self.problem = None
+
+    @property
+    def storage_dir(self) -> Path:
+        """Where the engine keeps its containers' files, on its own machine."""
+        return Path(self._info["DockerRootDir"])
+
+    async def writable_dirs(self, name: str) -> tuple[Path, ...] | None:
+        """Return where, on the engine's machine, what a container writes is kept; None if it isn't there, or not in files.
+
+        Raises:
+            EngineError: the engine failed.
+        """
+        try:
+            data = await self._call(self._client.inspect_container, name)
+        except docker_client.NotFound:
+            return None
+        upper = (data["GraphDriver"].get("Data") or {}).get("UpperDir")
+        if not upper:
+            return None
+        return (Path(upper), *(Path(mount["Source"]) for mount in data["Mounts"] if mount["Type"] == "volume"))
+
+    async def written_bytes(self) -> dict[str, int]:
+        """Return how much each container has written, by name. Slow: the engine looks at every file.
+
+        Raises:
+            EngineError: the engine failed.
+        """
+        found = await self._call(lambda: self._client.containers(size=True, filters={"label": LABEL_SERVER}))
+        return {item["Names"][0].lstrip("/"): int(item.get("SizeRw") or 0) for item in found}
+
+    async def processes(self, name: str) -> list[int]:
+        """Return the ids, on the engine's machine, of a container's processes; none if it doesn't run.
+
+        Raises:
+            EngineError: the engine failed.
+        """
+        try:
+            found = await self._call(self._client.top, name, "-o pid")
+        except docker_client.NotFound:
+            return []
+        return [int(row[0]) for row in found["Processes"] or ()]
+
+    async def has_quota(self, tag: str, labels: Mapping[str, str]) -> bool:
+        """Tell whether the engine's storage driver can limit what a container writes, by making one of an image.
+
+        Raises:
+            EngineError: the engine failed otherwise.
+        """
+        host_config = self._client.create_host_config(network_mode="none", storage_opt={"size": "64M"})
+        try:
+            made = await self._call(
+                lambda: self._client.create_container(tag, labels=dict(labels), host_config=host_config)
+            )
+        except EngineError as exc:
+            if "storage-opt" in str(exc) or "quota" in str(exc).lower():
+                return False
+            raise
+        except docker_client.NotFound as exc:
+            raise EngineError(f"no image {tag!r}") from exc
+        await self.remove(made["Id"])
+        return True
 
     async def image(self, tag: str) -> Image:
         """Look an image up.
@@ -283,6 +346,7 @@ class Engine:
             nano_cpus=int(spec.limits.cpus * 1e9),
             pids_limit=spec.confinement.pids,
             tmpfs=dict(spec.confinement.tmpfs),
+            storage_opt={"size": str(spec.limits.quota_bytes)} if spec.limits.quota_bytes else None,
             ulimits=[
                 docker_client.Ulimit(name="core", soft=0, hard=0),
                 docker_client.Ulimit(name="nofile", soft=_OPEN_FILES, hard=_OPEN_FILES),

@@ -19,6 +19,7 @@ import structlog
 
 from host.channel import Channel, ChannelBroken, ChannelClosed, ProtocolViolation
 from host.data import DATA_DIR, data_folders
+from host.disk import DiskWatch
 from host.egress import Egress, Outlet
 from host.engine import (
     EGRESS_DIR,
@@ -33,6 +34,7 @@ from host.engine import (
     Limits,
 )
 from host.errors import Failure, InvalidRequest, Reason, SandboxFailed
+from host.files import Usage
 from host.intake import Intake
 from host.isolation import Sizes, confine
 from host.settings import Settings
@@ -80,6 +82,7 @@ class SandboxHost:
         self.intake = Intake(max_held_bytes=4 * settings.max_frame)
         self.data = data_folders(settings.data, settings.image, owner=engine.remapped_root or (0, 0))
         self.egress = egress
+        self.disk = DiskWatch(engine, Usage(settings.disk, settings.inodes))
         self._outlets: dict[str, Outlet] = {}
         self._alive: set[str] = set()
 
@@ -106,6 +109,7 @@ class SandboxHost:
         except (EngineError, TimeoutError) as exc:
             log.warning("container_not_removed", container=name, error=str(exc), next="tried again in the background")
         finally:
+            self.disk.unwatch(name)
             self._alive.discard(name)
             self.state.remove_dir(directory)
 
@@ -180,6 +184,7 @@ class Sandbox:
             extra_groups=channel.shared_groups,
         )
         host.enlist(name)
+        host.disk.watch(name, channel.peer_died)
         async with cls._owned(host, name, sandbox_id, channel) as sandbox:
             sandbox._hello = await cls._start(host, spec, channel, owner=host.engine.remapped_root)
             yield sandbox
@@ -198,6 +203,7 @@ class Sandbox:
         channel = _channel(host, sandbox_id)
         async with cls._owned(host, container.name, sandbox_id, channel) as sandbox:
             host.engine.watch(container.name, on_death=channel.peer_died)
+            host.disk.watch(container.name, channel.peer_died)
             try:
                 await channel.listen(owner=host.engine.remapped_root, again=True)
                 host.open_outlet(container.name, channel.directory)
@@ -310,6 +316,8 @@ class Sandbox:
 
     @staticmethod
     async def _explain_death(host: SandboxHost, name: str) -> Failure:
+        if full := host.disk.failure(name):
+            return full
         try:
             death = await host.engine.death(name, wait_s=_DEATH_WAIT_S)
         except EngineError as exc:

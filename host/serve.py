@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 
 import anyio
 import structlog
@@ -21,7 +23,7 @@ from host.capacity import Capacity
 from host.catalog import Catalog
 from host.connections import KEEPALIVE_S, SERVED, Gate
 from host.egress import Egress
-from host.engine import Engine, EngineError
+from host.engine import LABEL_SERVER, Engine, EngineError
 from host.errors import Failure, Reason, StartupError
 from host.isolation import check_runtimes
 from host.recovery import recover
@@ -73,10 +75,12 @@ async def _serve(settings: Settings, stop: anyio.Event) -> None:
         async with Engine.open() as engine, _egress(settings) as egress:
             check_runtimes(settings.isolation, engine.oci_runtimes)
             host = SandboxHost(engine, state, settings, egress=egress)
+            await _limit_disk(host)
             log.info("starting_catalog", images=settings.image)
             with closing(host.intake):
                 async with Catalog.open(host, settings.image) as catalog, anyio.create_task_group() as tasks:
                     tasks.start_soon(_sweep, host)
+                    tasks.start_soon(host.disk.run)
                     tasks.start_soon(_ask_engine, engine)
                     await _run(settings, keys, host, catalog, tasks, sock, stop)
                     tasks.cancel_scope.cancel()
@@ -163,6 +167,19 @@ async def _egress(settings: Settings) -> AsyncIterator[Egress | None]:
     # An image's catalog container may be replaced while its predecessor is still being removed.
     async with Egress.open(policy, max_sandboxes=settings.max_sessions + 2 * len(settings.image)) as egress:
         yield egress
+
+
+async def _limit_disk(host: SandboxHost) -> None:
+    """Use the storage driver's quota where it has one, and say what holds."""
+    settings = host.settings
+    held_by = (
+        "measuring the containers' files" if host.disk.measures_files else "asking the engine (inodes: not counted)"
+    )
+    with contextlib.suppress(EngineError):  # a missing image, say: the catalog has the words for it
+        if await host.engine.has_quota(settings.image[0], {LABEL_SERVER: host.state.server_id}):
+            host.limits = replace(host.limits, quota_bytes=int(settings.disk))
+            held_by = f"the storage driver's quota (inodes: {held_by})"
+    log.info("disk_limit", disk=settings.disk.human_readable(), inodes=settings.inodes, held_by=held_by)
 
 
 def _bind(settings: Settings) -> socket.socket:

@@ -119,6 +119,10 @@ class Settings(BaseSettings):
     workspace_size: ByteSize = Field(
         ByteSize(512 * 1024**2), description="strict: size of /workspace, and of /home/agent (in memory)."
     )
+    disk: ByteSize = Field(
+        ByteSize(2 * 1024**3),
+        description="What a container may write to the disk; one that writes more is ended (disk_full).",
+    )
     inodes: Count = Field(250_000, description="Files and directories that a container may make.")
 
     # How long

@@ -251,6 +251,7 @@ class FakeEngine:
         self.created = 0
         self.problem: str | None = None
         self.oci_runtimes: tuple[str, ...] = ("runc",)
+        self.storage_dir = Path("/nonexistent")  # its containers' files are nowhere here
         self.crashes: list[BaseException] = []
         """What ended a runtime's task by surprise; a fault of the test."""
         self.calls: Counter[str] = Counter()
@@ -336,6 +337,12 @@ class FakeEngine:
         with anyio.CancelScope(shield=True):
             await self._hook("remove", name)
             await self._remove(name)
+
+    async def has_quota(self, tag: str, labels: Mapping[str, str]) -> bool:
+        return False
+
+    async def written_bytes(self) -> dict[str, int]:
+        return {}
 
     async def list_ours(self, server_id: str) -> list[ContainerRef]:
         await self._hook("list_ours", server_id)
