@@ -14,6 +14,7 @@ from tests.docker.harness import Client, RunningHost, running_host
 
 HERE = Path(__file__).parent
 VAULT = "ors-host-test-vault:latest"
+HOSTILE = "ors-host-test-hostile:latest"
 
 _rows: list[Row] = []
 
@@ -79,8 +80,9 @@ async def client(vault_host: RunningHost) -> AsyncIterator[Client]:
 
 @pytest.fixture(autouse=True)
 def _note_profile(request: pytest.FixtureRequest) -> None:
-    if "profile" in request.fixturenames:
-        request.node.user_properties.append(("profile", request.getfixturevalue("profile")))
+    for name in ("profile", "hostile_profile"):
+        if name in request.fixturenames:
+            request.node.user_properties.append(("profile", request.getfixturevalue(name)))
 
 
 @pytest.fixture
@@ -95,3 +97,38 @@ async def weakened(vault_image: str) -> AsyncIterator[Weakened]:
     """A container without defences, of its own."""
     async with Weakened.open(vault_image) as weakened:
         yield weakened
+
+
+@pytest.fixture(scope="session")
+def hostile_image() -> str:
+    """A runtime of its own, which misbehaves as it is told."""
+    build_environment(HERE / "hostile", HOSTILE)
+    return HOSTILE
+
+
+@pytest.fixture(scope="session", params=PROFILES)
+def hostile_profile(request: pytest.FixtureRequest) -> str:
+    """The isolation profile of the hostile runtime."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def hostile_host(hostile_image: str, hostile_profile: str) -> Iterator[RunningHost]:
+    """A host that serves the hostile runtime; it has little patience."""
+    with running_host(
+        hostile_image,
+        isolation=hostile_profile,
+        max_sessions=24,
+        max_calls=128,
+        max_kept_results="32MiB",
+        memory="256MiB",
+        pids=64,
+        cpus=0.5,
+        create_timeout=3,
+        setup_timeout=3,
+        call_timeout=4,
+        cancel_grace=0.5,
+        teardown_timeout=1,
+        start_concurrency=2,
+    ) as host:
+        yield host
