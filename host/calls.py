@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,18 +51,40 @@ class ToolCall:
             self.done.set()
 
 
+class KeptResults:
+    """The memory for results that are kept for clients that reconnect, one for all sessions; the oldest go first."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.held_bytes = 0
+        self._max_bytes = max_bytes
+        self._entries: OrderedDict[ToolCall, tuple[int, Callable[[ToolCall], None]]] = OrderedDict()
+
+    def add(self, call: ToolCall, size: int, forget: Callable[[ToolCall], None]) -> None:
+        """Take a call's result in; ``forget`` is told when there is no room for it any more, which may be now."""
+        self._entries[call] = (size, forget)
+        self.held_bytes += size
+        while self.held_bytes > self._max_bytes:
+            oldest, (_size, forget) = next(iter(self._entries.items()))
+            self.drop(oldest)
+            forget(oldest)
+
+    def drop(self, call: ToolCall) -> None:
+        """Give a result's room back."""
+        if entry := self._entries.pop(call, None):
+            self.held_bytes -= entry[0]
+
+
 class Calls:
     """All calls of one session."""
 
-    def __init__(self, *, max_in_flight: int, linger_s: float, max_kept_bytes: int) -> None:
+    def __init__(self, *, max_in_flight: int, linger_s: float, results: KeptResults) -> None:
         self.started = 0
         self.in_flight = 0
         self._max_in_flight = max_in_flight
         self._linger_s = linger_s
-        self._max_kept_bytes = max_kept_bytes
+        self._results = results
         self._known: dict[str, ToolCall] = {}  # in flight, or with a result
-        self._kept: OrderedDict[str, tuple[int, asyncio.TimerHandle]] = OrderedDict()  # id → bytes of its result
-        self._kept_bytes = 0
+        self._kept: dict[ToolCall, asyncio.TimerHandle] = {}
         self._forgotten: OrderedDict[str, None] = OrderedDict()
 
     def find(self, call_id: str) -> ToolCall | None:
@@ -101,30 +124,26 @@ class Calls:
         """End a call, and keep its outcome for a while."""
         call.finish(outcome)
         self.in_flight -= 1
-        size = len(outcome.text)
-        timer = asyncio.get_running_loop().call_later(self._linger_s, self._forget, call.id)
-        self._kept[call.id] = (size, timer)
-        self._kept_bytes += size
-        while self._kept_bytes > self._max_kept_bytes:
-            self._forget(next(iter(self._kept)))
+        self._kept[call] = asyncio.get_running_loop().call_later(self._linger_s, self._forget, call)
+        self._results.add(call, len(outcome.text), self._forget)
 
     def close(self, outcome: Outcome) -> None:
         """End whatever is in flight, and forget everything."""
         for call in self._known.values():
             call.finish(outcome)
-        for _size, timer in self._kept.values():
+        for call, timer in self._kept.items():
             timer.cancel()
+            self._results.drop(call)
         self._known.clear()
         self._kept.clear()
 
-    def _forget(self, call_id: str) -> None:
-        kept = self._kept.pop(call_id, None)
-        if kept is None:
+    def _forget(self, call: ToolCall) -> None:
+        timer = self._kept.pop(call, None)
+        if timer is None:
             return
-        size, timer = kept
         timer.cancel()
-        self._kept_bytes -= size
-        del self._known[call_id]
-        self._forgotten[call_id] = None
+        self._results.drop(call)
+        del self._known[call.id]
+        self._forgotten[call.id] = None
         if len(self._forgotten) > _MAX_REMEMBERED_IDS:
             self._forgotten.popitem(last=False)

@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from host.answers import InvalidAnswer, as_json
-from host.calls import Calls, Outcome, ToolCall
+from host.calls import Calls, KeptResults, Outcome, ToolCall
 from host.capacity import Capacity
 from host.channel import RequestTimeout, RuntimeFault
 from host.engine import LABEL_CREATED, LABEL_ENVIRONMENT, LABEL_SESSION, ContainerRef, Image
@@ -71,7 +71,13 @@ class Session:
     """One session. Made, or adopted, then run in a task of its own; asked by the routes meanwhile."""
 
     def __init__(
-        self, origin: SessionSpec | Survivor, *, host: SandboxHost, capacity: Capacity, clock: Callable[[], float]
+        self,
+        origin: SessionSpec | Survivor,
+        *,
+        host: SandboxHost,
+        capacity: Capacity,
+        results: KeptResults,
+        clock: Callable[[], float],
     ) -> None:
         self.sid = origin.sid
         self.environment = origin.environment
@@ -87,7 +93,7 @@ class Session:
         self._calls = Calls(
             max_in_flight=self._settings.max_calls,
             linger_s=self._settings.result_linger_s,
-            max_kept_bytes=self._settings.max_kept_results,
+            results=results,
         )
         self._tasks: TaskGroup | None = None
         self._alive = anyio.CancelScope()
@@ -229,8 +235,9 @@ class Session:
         if sandbox is None or sandbox.failed or self._left_to_next:
             return
         try:
-            with anyio.CancelScope(shield=True):
-                await sandbox.request(Method.TEARDOWN, {}, timeout_s=self._settings.teardown_timeout_s)
+            timeout_s = self._settings.teardown_timeout_s
+            with self._host.patience.effort(timeout_s + 1, vital=False):
+                await sandbox.request(Method.TEARDOWN, {}, timeout_s=timeout_s)
         except (RuntimeFault, RequestTimeout, SandboxFailed) as exc:
             log.warning("teardown_failed", error=type(exc).__name__)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from anyio.abc import TaskGroup
 
+from host.calls import KeptResults
 from host.capacity import Capacity
 from host.errors import (
     CapacityExceeded,
@@ -37,6 +38,7 @@ class Sessions:
         self._capacity = capacity
         self._tasks = tasks
         self._clock = clock
+        self._results = KeptResults(host.settings.max_kept_results)
         self._live: dict[str, Session] = {}
         self._ended: OrderedDict[str, tuple[Failure, float]] = OrderedDict()
         self._closing = False
@@ -59,7 +61,7 @@ class Sessions:
         if spec.sid in self._live:
             raise SessionExists
         self._ended.pop(spec.sid, None)
-        session = Session(spec, host=self._host, capacity=self._capacity, clock=self._clock)
+        session = Session(spec, host=self._host, capacity=self._capacity, results=self._results, clock=self._clock)
         self._live[spec.sid] = session
         self._tasks.start_soon(self._run, session)
         async with session.request():
@@ -73,7 +75,9 @@ class Sessions:
         """
         sessions = []
         for survivor in survivors:
-            session = Session(survivor, host=self._host, capacity=self._capacity, clock=self._clock)
+            session = Session(
+                survivor, host=self._host, capacity=self._capacity, results=self._results, clock=self._clock
+            )
             self._live[survivor.sid] = session
             self._tasks.start_soon(self._run, session)
             sessions.append(session)

@@ -153,7 +153,7 @@ class Settings(BaseSettings):
         ByteSize(DEFAULT_MAX_FRAME_BYTES), description="Largest message to or from a container; bounds a tool's result."
     )
     max_kept_results: ByteSize = Field(
-        ByteSize(128 * 1024**2), description="Results kept for reconnection in one session; the oldest go first."
+        ByteSize(512 * 1024**2), description="Results kept for reconnection, of all sessions; the oldest go first."
     )
 
     log_format: Literal["human", "json"] = Field("human", description="How log lines look.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from host import calls as calls_module
-from host.calls import Calls, Outcome, UnknownCall
+from host.calls import Calls, KeptResults, Outcome, UnknownCall
 from host.errors import TooManyCalls
 from tests.host.served import until
 
@@ -13,7 +13,7 @@ END = Outcome("end", "x" * 100)
 
 
 def make(*, max_in_flight: int = 10, linger_s: float = 60, max_kept_bytes: int = 10_000) -> Calls:
-    return Calls(max_in_flight=max_in_flight, linger_s=linger_s, max_kept_bytes=max_kept_bytes)
+    return Calls(max_in_flight=max_in_flight, linger_s=linger_s, results=KeptResults(max_kept_bytes))
 
 
 async def test_a_call_is_found_in_flight_and_after() -> None:
@@ -116,3 +116,18 @@ async def test_close_ends_what_is_in_flight() -> None:
     assert call.outcome == Outcome("error", "deleted")
     assert done.outcome == END
     assert calls.find("a") is None
+
+
+async def test_the_memory_for_results_is_shared_by_all_sessions() -> None:
+    results = KeptResults(250)
+    first, second = (Calls(max_in_flight=5, linger_s=60, results=results) for _ in range(2))
+    for number, calls in enumerate((first, second, first)):
+        calls.finish(calls.start(f"trace-{number}"), END)
+    with pytest.raises(UnknownCall):
+        first.find("trace-0")
+    assert second.find("trace-1") is not None
+    assert first.find("trace-2") is not None
+    first.close(END)
+    assert results.held_bytes == 100
+    second.close(END)
+    assert results.held_bytes == 0
