@@ -36,6 +36,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     intake         what all channels share: memory for what comes in, and a process for what is heavy to read
     answers        what a runtime answers, checked
     state          the state directory: identity, lock, sockets
+    patience       work that is seen through although its caller was cancelled
     files          how much is in a directory tree
     sse            events → bytes
     lifecycle      a session's states, as a table

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from host.errors import CapacityExceeded
 
 
 class Capacity:
-    """``limit`` places. A place is taken before a container is created and given back after it is removed."""
+    """``limit`` places. A place is taken before a container is created and given back after it is removed.
 
-    def __init__(self, limit: int, *, queue_size: int, queue_timeout_s: float) -> None:
+    ``leftovers`` says how many containers there are beside those that hold a place; ``recount`` is to be called when they
+    become fewer.
+    """
+
+    def __init__(
+        self, limit: int, *, queue_size: int, queue_timeout_s: float, leftovers: Callable[[], int] = lambda: 0
+    ) -> None:
         self.limit = limit
+        self._leftovers = leftovers
         self._queue_size = queue_size
         self._queue_timeout_s = queue_timeout_s
         self._taken = 0
@@ -27,7 +34,7 @@ class Capacity:
     @property
     def free(self) -> int:
         """Places that nobody has; negative if more sessions were found alive at the start than may be."""
-        return self.limit - self._taken
+        return self.limit - self._taken - self._leftovers()
 
     @property
     def waiting(self) -> int:
@@ -80,8 +87,12 @@ class Capacity:
                 f"all {self.limit} sessions are in use, and none became free within {self._queue_timeout_s:g} s"
             )
 
-    def _give_back(self) -> None:
-        self._taken -= 1
-        if self._queue and self.free > 0:
+    def recount(self) -> None:
+        """Give places to those who wait, if there are any."""
+        while self._queue and self.free > 0:
             self._taken += 1
             self._queue.popleft().set_result(None)
+
+    def _give_back(self) -> None:
+        self._taken -= 1
+        self.recount()

@@ -17,7 +17,16 @@ import structlog
 from host.answers import InvalidAnswer, as_json, as_value
 from host.channel import RequestTimeout, RuntimeFault
 from host.engine import LABEL_RUNTIME, EngineError, Image, ImageMissing
-from host.errors import EnvironmentFailed, InvalidRequest, SandboxFailed, StartupError, UnknownEnvironment
+from host.errors import (
+    EnvironmentFailed,
+    Failure,
+    InvalidRequest,
+    QuestionLost,
+    Reason,
+    SandboxFailed,
+    StartupError,
+    UnknownEnvironment,
+)
 from host.sandbox import Role, Sandbox, SandboxHost
 from sandbox_runtime.messages import Fault, ListToolsOutput, Method, Split
 
@@ -32,6 +41,7 @@ class _ImageCatalog:
 
     def __init__(self, host: SandboxHost, image: Image) -> None:
         self.image = image
+        self.cancel_grace_s = host.settings.cancel_grace_s
         self._host = host
         self._stack = AsyncExitStack()
         self._sandbox: Sandbox | None = None
@@ -45,15 +55,21 @@ class _ImageCatalog:
         """
         async with self._opening:
             if self._sandbox is not None and self._sandbox.failed:
-                log.warning(
-                    "catalog_container_died", image=self.image.tag, failure=(await self._sandbox.wait_failed()).reason
-                )
+                failure = await self._sandbox.wait_failed()
+                log.warning("catalog_container_died", image=self.image.tag, reason=failure.reason)
                 await self.aclose()
             if self._sandbox is None:
                 self._sandbox = await self._stack.enter_async_context(
                     Sandbox.open(self._host, self.image, role=Role.CATALOG)
                 )
             return self._sandbox
+
+    async def retire(self, sandbox: Sandbox) -> None:
+        """Remove a container that can't be trusted to answer any more; what else it is asked is lost."""
+        async with self._opening:
+            if self._sandbox is sandbox:
+                log.warning("catalog_container_stuck", image=self.image.tag)
+                await self.aclose()
 
     async def aclose(self) -> None:
         self._sandbox = None
@@ -81,7 +97,8 @@ class Environment:
 
         Raises:
             InvalidRequest: no such split, or the environment can't list its tasks.
-            EnvironmentFailed, SandboxFailed: the environment or its container failed.
+            EnvironmentFailed: the environment failed.
+            SandboxFailed, QuestionLost: there is no container to ask, or it failed; asking again is right.
         """
         return await self._ask(as_json, Method.LIST_TASKS, {"split": self._checked(split)})
 
@@ -105,10 +122,17 @@ class Environment:
 
     async def _ask(self, read: Callable[[Method, Any], T], method: Method, params: Mapping[str, Any]) -> T:
         sandbox = await self._image.sandbox()
-        return await _ask(sandbox, self.runtime_name, read, method, params, timeout_s=self._timeout_s)
+        try:
+            return await _ask(self._image, sandbox, self.runtime_name, read, method, params, timeout_s=self._timeout_s)
+        except SandboxFailed as exc:
+            failure = exc.failure
+            if failure.reason is Reason.DELETED:  # by retire()
+                failure = Failure(Reason.CONTAINER_DIED, "the container that was asked is being replaced; ask again")
+            raise QuestionLost(failure) from exc
 
 
 async def _ask(
+    catalog: _ImageCatalog,
     sandbox: Sandbox,
     env: str,
     read: Callable[[Method, Any], T],
@@ -118,13 +142,17 @@ async def _ask(
     timeout_s: float,
 ) -> T:
     try:
-        value = await sandbox.request(method, {"env": env, **params}, timeout_s=timeout_s)
+        value = await sandbox.request(
+            method, {"env": env, **params}, timeout_s=timeout_s, cancel_grace_s=catalog.cancel_grace_s
+        )
         return read(method, value)
     except RuntimeFault as exc:
         if exc.fault in _CALLERS_FAULT:
             raise InvalidRequest(str(exc)) from exc
         raise EnvironmentFailed(str(exc)) from exc
     except RequestTimeout as exc:
+        if not exc.ended:  # it goes on in there, and questions like it would pile up
+            await catalog.retire(sandbox)
         raise EnvironmentFailed(f"{method} took longer than {timeout_s:g} s") from exc
     except InvalidAnswer as exc:
         raise EnvironmentFailed(f"the answer to {method} is not valid: {exc}") from exc
@@ -213,8 +241,8 @@ async def _discover(host: SandboxHost, catalog: _ImageCatalog) -> list[Environme
         if not sandbox.environments:
             raise StartupError(f"image {tag!r} has no environment")
         for runtime_name in sandbox.environments:
-            tools = await _ask(sandbox, runtime_name, as_value, Method.LIST_TOOLS, {}, timeout_s=timeout_s)
-            splits = await _ask(sandbox, runtime_name, as_value, Method.LIST_SPLITS, {}, timeout_s=timeout_s)
+            tools = await _ask(catalog, sandbox, runtime_name, as_value, Method.LIST_TOOLS, {}, timeout_s=timeout_s)
+            splits = await _ask(catalog, sandbox, runtime_name, as_value, Method.LIST_SPLITS, {}, timeout_s=timeout_s)
             for what, found in (("tool", tools.tools or tools.terminal_tool), ("split", splits)):
                 if not found:
                     raise StartupError(

@@ -1,7 +1,7 @@
 """The Docker engine: create, start, remove, list what is ours, tell of deaths.
 
 What the host knows about containers is in this file. docker-py blocks, so each call runs in a thread of a bounded number;
-removing what is gone already is a success (404, and 409 "removal in progress").
+removing what is gone already is a success (404), and one that is under way is waited for (409 "removal in progress").
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -48,6 +48,10 @@ _CAPABILITIES = ("SETUID", "SETGID", "KILL")
 
 _THREADS = 16
 _PING_TIMEOUT_S = 5.0
+_REMOVAL_WAIT_S = 0.5
+"""From a container's death to its removal by "docker rm -f"."""
+
+_REMOVAL_TIMEOUT_S = 10
 _LOG_LIMITS = {"max-size": "1m", "max-file": "2"}
 _OPEN_FILES = 4096
 
@@ -104,14 +108,24 @@ class Death:
     exit_code: int
     out_of_memory: bool
     log: str = field(repr=False)
+    outside: Literal["", "killed", "removed"] = ""
+    """What somebody had the engine do to it, if that is how it ended."""
 
 
 class EngineError(Exception):
     """The engine refused, or didn't answer."""
 
 
+class EngineSilent(EngineError):
+    """The engine didn't answer, or its answer was lost: whether it did what it was asked is not known."""
+
+
 class ImageMissing(EngineError):
     """The engine has no such image."""
+
+
+class CreateUnclear(SandboxFailed):
+    """No answer to a create: the container may be there, or may yet appear."""
 
 
 class Engine:
@@ -137,7 +151,7 @@ class Engine:
         try:
             info = await anyio.to_thread.run_sync(client.info)
             engine = cls(client, info)
-            watcher = _DeathWatch(client, engine._died)
+            watcher = _DeathWatch(client, engine._told)
             watcher.start()
             try:
                 yield engine
@@ -248,14 +262,19 @@ class Engine:
     async def create(self, spec: ContainerSpec) -> None:
         """Create a container; from here on it carries its labels and ``remove(spec.name)`` removes it.
 
+        A caller that is cancelled goes on at once, and so does the creation.
+
         Raises:
             SandboxFailed: the image is gone (``image_not_found``) or the engine refused (``start_failed``).
+            CreateUnclear: the engine didn't answer (``start_failed``).
         """
         try:
             await self._call(self._create, spec)
         except docker_client.ImageNotFound as exc:
             message = f"the engine has no image {spec.image.tag!r} ({spec.image.id[:19]}) any more"
             raise SandboxFailed(Failure(Reason.IMAGE_NOT_FOUND, message)) from exc
+        except EngineSilent as exc:
+            raise CreateUnclear(Failure(Reason.START_FAILED, str(exc))) from exc
         except (EngineError, docker_client.NotFound) as exc:
             raise SandboxFailed(Failure(Reason.START_FAILED, str(exc))) from exc
 
@@ -273,24 +292,31 @@ class Engine:
 
     def watch(self, name: str, *, on_death: Callable[[], None]) -> None:
         """Have ``on_death`` called in the event loop when the engine tells of a container's death."""
-        self._watched[name] = _Watched(asyncio.Event(), on_death)
+        self._watched[name] = _Watched(on_death)
 
     async def death(self, name: str, *, wait_s: float) -> Death | None:
         """Return how a container ended, waiting ``wait_s`` for it if it is only about to; None if it runs on.
 
         A container that is gone altogether was removed from outside: exit code 137, no log.
+
+        Raises:
+            EngineError: the engine failed.
         """
-        if watched := self._watched.get(name):
-            with anyio.move_on_after(wait_s):
-                await watched.died.wait()
+        watched = self._watched.get(name) or _Watched(lambda: None)
+        with anyio.move_on_after(wait_s if name in self._watched else 0):
+            await watched.died.wait()
         try:
             state = (await self._call(self._client.inspect_container, name))["State"]
             if state["Running"]:
                 return None
+            killed = int(state["ExitCode"]) == 128 + watched.signal
+            if killed:  # perhaps by "docker rm -f", which goes on to remove it
+                with anyio.move_on_after(_REMOVAL_WAIT_S):
+                    await watched.removed.wait()
             log = await self._call(self._log_tail, name)
         except docker_client.NotFound:
-            return Death(137, False, "")
-        return Death(int(state["ExitCode"]), bool(state["OOMKilled"]), log)
+            return Death(137, False, "", "removed")
+        return Death(int(state["ExitCode"]), bool(state["OOMKilled"]), log, "killed" if killed else "")
 
     async def log_tail(self, name: str) -> str:
         """Return the end of a container's output; empty if there is no such container."""
@@ -300,7 +326,7 @@ class Engine:
             return ""
 
     async def remove(self, name: str) -> None:
-        """Kill and remove a container; success if it is gone already or being removed.
+        """Kill and remove a container, and wait until it is gone; success if it is gone already.
 
         Raises:
             EngineError: the engine failed; the container may still be there.
@@ -374,40 +400,56 @@ class Engine:
         except docker_client.APIError as exc:
             if exc.status_code != 409:
                 raise
+            # Somebody else's removal is under way, and may fail.
+            self._client.wait(name, timeout=_REMOVAL_TIMEOUT_S, condition="removed")
 
     def _log_tail(self, name: str) -> str:
         output: bytes = self._client.logs(name, tail=40, stdout=True, stderr=True)
         return output[-8192:].decode(errors="replace").strip()
 
     async def _call(self, function: Callable[..., T], *args: Any) -> T:
-        """Run one blocking call in a thread; a cancelled caller waits for its end, so that nothing is made unseen."""
+        """Run one blocking call in a thread. It ends there when its caller is cancelled, who doesn't wait for that."""
         try:
-            return await anyio.to_thread.run_sync(function, *args, limiter=self._threads)
+            return await anyio.to_thread.run_sync(function, *args, limiter=self._threads, abandon_on_cancel=True)
         except docker_client.NotFound:
             raise
-        except docker_client.ERRORS as exc:
+        except docker_client.APIError as exc:
             raise EngineError(docker_client.explain(exc)) from exc
+        except docker_client.ERRORS as exc:
+            raise EngineSilent(docker_client.explain(exc)) from exc
 
-    def _died(self, name: str) -> None:
-        if watched := self._watched.get(name):
-            watched.died.set()
-            watched.on_death()
+    def _told(self, action: str, attributes: Mapping[str, str]) -> None:
+        watched = self._watched.get(attributes["name"])
+        if watched is None:
+            return
+        match action:
+            case "kill":
+                watched.signal = int(attributes.get("signal", 0))
+            case "destroy":
+                watched.removed.set()
+            case "die":
+                watched.died.set()
+                watched.on_death()
 
 
-class _Watched(NamedTuple):
-    died: asyncio.Event
+@dataclass
+class _Watched:
     on_death: Callable[[], None]
+    died: asyncio.Event = field(default_factory=asyncio.Event)
+    removed: asyncio.Event = field(default_factory=asyncio.Event)
+    signal: int = 0
+    """The last signal that somebody had the engine send."""
 
 
 class _DeathWatch:
     """The engine's event stream, read by a thread of its own; calls back in the event loop."""
 
     _RETRY_S = 1.0
-    _FILTERS: ClassVar = {"type": ["container"], "event": ["die"], "label": [LABEL_SERVER]}
+    _FILTERS: ClassVar = {"type": ["container"], "event": ["kill", "die", "destroy"], "label": [LABEL_SERVER]}
 
-    def __init__(self, client: docker_client.APIClient, died: Callable[[str], None]) -> None:
+    def __init__(self, client: docker_client.APIClient, told: Callable[[str, Mapping[str, str]], None]) -> None:
         self._client = client
-        self._died = died
+        self._told = told
         self._loop = asyncio.get_running_loop()
         self._stopped = threading.Event()
         self._stream: Any = None
@@ -432,7 +474,7 @@ class _DeathWatch:
                     since = int(
                         event["time"]
                     )  # a stream opened again starts here: nothing that died meanwhile is missed
-                    self._loop.call_soon_threadsafe(self._died, event["Actor"]["Attributes"]["name"])
+                    self._loop.call_soon_threadsafe(self._told, event["Action"], event["Actor"]["Attributes"])
             except Exception as exc:  # whatever broke the stream, the answer is to open it again
                 if not self._stopped.is_set():
                     log.warning("engine_events_lost", error=str(exc))

@@ -227,5 +227,16 @@ class SandboxFailed(HostError):
         self.retry_after_s = 2 if self.status == 503 else None
 
 
+class QuestionLost(HostError):
+    """A catalog container failed while it was asked; the next question gets a new one, so asking again is right."""
+
+    status = 503
+    retry_after_s = 2
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(str(failure))
+        self.reason = failure.reason
+
+
 class StartupError(Exception):
     """The host can't start; ``str()`` is the one sentence an operator needs."""

@@ -41,9 +41,13 @@ async def recover(host: SandboxHost, sessions: Sessions) -> None:
         survivors = list(_survivors(host, left))
         for survivor in survivors:
             host.enlist(survivor.container.name)
-        removed = await host.sweep()
     except EngineError as exc:
         raise StartupError(f"the Docker engine doesn't answer: {exc}") from exc
+    removed = 0
+    try:
+        removed = await host.sweep()
+    except EngineError as exc:  # tried again in the background; nothing that keeps sessions from being served
+        log.warning("leftovers_not_removed", error=str(exc))
     for container in left:
         if container.labels.get(LABEL_ROLE) == Role.SESSION and not container.running:
             sessions.remember(container.labels.get(LABEL_SESSION, ""), _DIED)

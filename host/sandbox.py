@@ -28,6 +28,7 @@ from host.engine import (
     LABEL_SERVER,
     ContainerRef,
     ContainerSpec,
+    CreateUnclear,
     Engine,
     EngineError,
     Image,
@@ -37,6 +38,7 @@ from host.errors import Failure, InvalidRequest, Reason, SandboxFailed
 from host.files import Usage
 from host.intake import Intake
 from host.isolation import Sizes, confine
+from host.patience import Patience
 from host.settings import Settings
 from host.state import StateDir
 from sandbox_runtime.frames import FrameTooLarge
@@ -48,10 +50,17 @@ HASH_SEED = "0"
 """One for all: an environment that shuffles by ``hash()`` must do so alike in the catalog and in every session."""
 
 _DEATH_WAIT_S = 2.0
+_LOOKUP_S = 3.0
+"""For what the engine can tell of a container, when that only adds words to a failure."""
+
 _ADOPT_TIMEOUT_S = 10.0
 """A runtime dials about once a second; one that doesn't in this time is stuck."""
 
-_REMOVE_TIMEOUT_S = 90.0
+_REMOVE_TIMEOUT_S = 30.0
+"""For a removal that somebody waits for; then it is tried again in the background."""
+
+_REMOVE_TRIES = 2
+_REMOVE_AGAIN_S = 0.5
 _MAX_LOG_CHARS = 4000
 
 
@@ -69,7 +78,15 @@ class Role(StrEnum):
 class SandboxHost:
     """What all sandboxes of this host share, and the list of those that are alive."""
 
-    def __init__(self, engine: Engine, state: StateDir, settings: Settings, *, egress: Egress | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        state: StateDir,
+        settings: Settings,
+        *,
+        egress: Egress | None = None,
+        patience: Patience | None = None,
+    ) -> None:
         self.engine = engine
         self.state = state
         self.settings = settings
@@ -83,8 +100,16 @@ class SandboxHost:
         self.data = data_folders(settings.data, settings.image, owner=engine.remapped_root or (0, 0))
         self.egress = egress
         self.disk = DiskWatch(engine, Usage(settings.disk, settings.inodes))
+        self.patience = patience or Patience()
         self._outlets: dict[str, Outlet] = {}
         self._alive: set[str] = set()
+        self._unclear: set[str] = set()
+        self._leftovers: set[str] = set()
+
+    @property
+    def leftovers(self) -> int:
+        """How many sessions' containers are still there, or may be, although nothing owns them any more."""
+        return len(self._leftovers)
 
     def open_outlet(self, name: str, directory: Path) -> None:
         """Open a sandbox's way out, if there is one; it is closed with the sandbox.
@@ -99,19 +124,38 @@ class SandboxHost:
         """Keep ``sweep()`` off a container that is about to be created."""
         self._alive.add(name)
 
-    async def dispose(self, name: str, directory: Path) -> None:
-        """Remove a sandbox's container and directory. What the engine refuses to remove now is left to ``sweep()``."""
+    def doubt(self, name: str) -> None:
+        """Take note that a container may yet appear although its creation failed."""
+        self._unclear.add(name)
+
+    async def dispose(self, name: str, directory: Path, *, role: Role) -> None:
+        """Remove a sandbox's container and directory. What the engine doesn't remove now is left to ``sweep()``."""
         if outlet := self._outlets.pop(name, None):
             await outlet.aclose()
+        gone = False
         try:
-            with anyio.fail_after(_REMOVE_TIMEOUT_S, shield=True):
-                await self.engine.remove(name)
-        except (EngineError, TimeoutError) as exc:
-            log.warning("container_not_removed", container=name, error=str(exc), next="tried again in the background")
+            gone = await self._removed(name)
         finally:
+            if role is Role.SESSION and (not gone or name in self._unclear):
+                self._leftovers.add(name)  # first: it never stops being counted
+            self._unclear.discard(name)
             self.disk.unwatch(name)
             self._alive.discard(name)
             self.state.remove_dir(directory)
+
+    async def _removed(self, name: str) -> bool:
+        error: EngineError | None = None
+        with self.patience.effort(_REMOVE_TIMEOUT_S, vital=True):
+            for attempt in range(_REMOVE_TRIES):
+                await anyio.sleep(attempt * _REMOVE_AGAIN_S)
+                try:
+                    await self.engine.remove(name)
+                    return True
+                except EngineError as exc:
+                    error = exc
+        words = str(error) if error else "the engine does not answer"
+        log.warning("container_not_removed", container=name, error=words, next="tried again in the background")
+        return False
 
     async def sweep(self) -> int:
         """Remove every container and directory of this host that no living sandbox owns; return how many containers.
@@ -121,22 +165,30 @@ class SandboxHost:
         Raises:
             EngineError: the engine failed, for one of them at least; the others are removed.
         """
-        removed = 0
-        error: EngineError | None = None
-        for container in await self.engine.list_ours(self.state.server_id):
-            if container.name not in self._alive:
-                try:
-                    await self.engine.remove(container.id)
-                    removed += 1
-                except EngineError as exc:
-                    error = exc
+        known, alive = set(self._leftovers), set(self._alive)
+        listed = await self.engine.list_ours(self.state.server_id)
+        found = [container for container in listed if container.name not in alive | self._alive]
+        errors: list[EngineError] = []
+
+        async def remove(container: ContainerRef) -> None:
+            try:
+                await self.engine.remove(container.id)
+                self._leftovers.discard(container.name)
+            except EngineError as exc:
+                errors.append(exc)
+
+        self._leftovers -= known
+        self._leftovers.update(c.name for c in found if c.labels.get(LABEL_ROLE) == Role.SESSION)
+        async with anyio.create_task_group() as tasks:
+            for container in found:
+                tasks.start_soon(remove, container)
         alive_ids = {name.rpartition("-")[2] for name in self._alive}
         for directory in self.state.leftover_dirs():
             if directory.name not in alive_ids:
                 self.state.remove_dir(directory)
-        if error is not None:
-            raise error
-        return removed
+        if errors:
+            raise errors[0]
+        return len(found)
 
 
 class Sandbox:
@@ -185,7 +237,7 @@ class Sandbox:
         )
         host.enlist(name)
         host.disk.watch(name, channel.peer_died)
-        async with cls._owned(host, name, sandbox_id, channel) as sandbox:
+        async with cls._owned(host, name, sandbox_id, channel, role) as sandbox:
             sandbox._hello = await cls._start(host, spec, channel, owner=host.engine.remapped_root)
             yield sandbox
 
@@ -201,7 +253,7 @@ class Sandbox:
         """
         sandbox_id = container.labels[LABEL_SANDBOX]
         channel = _channel(host, sandbox_id)
-        async with cls._owned(host, container.name, sandbox_id, channel) as sandbox:
+        async with cls._owned(host, container.name, sandbox_id, channel, Role.SESSION) as sandbox:
             host.engine.watch(container.name, on_death=channel.peer_died)
             host.disk.watch(container.name, channel.peer_died)
             try:
@@ -218,7 +270,9 @@ class Sandbox:
 
     @classmethod
     @asynccontextmanager
-    async def _owned(cls, host: SandboxHost, name: str, sandbox_id: str, channel: Channel) -> AsyncIterator[Self]:
+    async def _owned(
+        cls, host: SandboxHost, name: str, sandbox_id: str, channel: Channel, role: Role
+    ) -> AsyncIterator[Self]:
         """Own a container and its channel for the length of the block, whatever has become of them by then."""
         sandbox = cls(host, name, sandbox_id, channel)
         try:
@@ -227,7 +281,7 @@ class Sandbox:
             await channel.aclose()
             if not sandbox._left_running:
                 with anyio.CancelScope(shield=True):
-                    await host.dispose(name, channel.directory)
+                    await host.dispose(name, channel.directory, role=role)
 
     def leave_running(self) -> None:
         """Hang up, and let the container live on when this is closed, for the next host to adopt.
@@ -264,17 +318,25 @@ class Sandbox:
         timeout_s = host.settings.start_timeout_s
         try:
             async with host.starting:
-                with anyio.fail_after(timeout_s):
+                # Seen through, so that it is known whether there is a container to remove.
+                with host.patience.effort(timeout_s, vital=True) as creating:
                     await host.engine.create(spec)
+                if creating.cancelled_caught:
+                    host.doubt(spec.name)
+                    raise TimeoutError
+                with anyio.fail_after(timeout_s):
                     await host.engine.start(spec.name, on_death=channel.peer_died)
             with anyio.fail_after(timeout_s):
                 return await channel.wait_hello()
         except TimeoutError:
             output = ""
-            with contextlib.suppress(EngineError):  # the engine may be what hangs
+            with contextlib.suppress(EngineError), anyio.move_on_after(_LOOKUP_S):  # the engine may be what hangs
                 output = _quote(await host.engine.log_tail(spec.name))
             message = f"the runtime in image {spec.image.tag!r} did not connect within {timeout_s:g} s{output}"
             raise SandboxFailed(Failure(Reason.START_TIMEOUT, message)) from None
+        except CreateUnclear:
+            host.doubt(spec.name)
+            raise
         except ProtocolViolation as exc:
             raise SandboxFailed(Failure(Reason.PROTOCOL_VIOLATION, str(exc))) from exc
         except ChannelBroken:
@@ -319,15 +381,21 @@ class Sandbox:
         if full := host.disk.failure(name):
             return full
         try:
-            death = await host.engine.death(name, wait_s=_DEATH_WAIT_S)
-        except EngineError as exc:
-            return Failure(Reason.CONTAINER_DIED, f"the container's end can't be looked up: {exc}")
+            with anyio.fail_after(_DEATH_WAIT_S + _LOOKUP_S):
+                death = await host.engine.death(name, wait_s=_DEATH_WAIT_S)
+        except (EngineError, TimeoutError) as exc:
+            words = str(exc) or "the engine does not answer"
+            return Failure(Reason.CONTAINER_DIED, f"the container's end can't be looked up: {words}")
         if death is None:
             return Failure(Reason.CONTAINER_DIED, "the runtime hung up while its container went on")
         if death.out_of_memory:
             memory = host.settings.memory.human_readable()
             return Failure(Reason.OUT_OF_MEMORY, f"the container used more than its {memory} of memory")
+        if death.outside == "removed":
+            return Failure(Reason.CONTAINER_DIED, "the container was removed from outside")
         message = f"the container ended with exit code {death.exit_code}{_signal(death.exit_code)}"
+        if death.outside == "killed":
+            message += ", killed from outside through the engine"
         return Failure(Reason.CONTAINER_DIED, message + _quote(death.log))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import signal
 import socket
@@ -26,6 +27,7 @@ from host.egress import Egress
 from host.engine import LABEL_SERVER, Engine, EngineError
 from host.errors import Failure, Reason, StartupError
 from host.isolation import check_runtimes
+from host.patience import Patience
 from host.recovery import recover
 from host.sandbox import SandboxHost
 from host.sessions import Sessions
@@ -34,7 +36,13 @@ from host.state import StateDir
 
 log = structlog.get_logger()
 
-_SWEEP_S = 10.0
+_SWEEP_S = 2.0
+"""While something is left over that should be gone; else once in five times."""
+
+_LAST_EFFORT_S = 3.0
+"""What of the grace period is kept for removing containers whose sessions did not end in order."""
+
+_AT_ONCE_S = 1.0
 _PING_ENGINE_S = 5.0
 _GONE_MS = 60_000
 _HANDLERS_END_S = 5.0
@@ -59,8 +67,9 @@ async def serve(settings: Settings, *, stop: anyio.Event | None = None) -> None:
     stop = stop or anyio.Event()
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_stop_on_signal, stop, tasks.cancel_scope)
-            await _serve(settings, stop)
+            patience = Patience()
+            tasks.start_soon(_stop_on_signal, stop, tasks.cancel_scope, patience)
+            await _serve(settings, stop, patience)
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         if (error := _only(group)) is not None:
@@ -68,18 +77,17 @@ async def serve(settings: Settings, *, stop: anyio.Event | None = None) -> None:
         raise
 
 
-async def _serve(settings: Settings, stop: anyio.Event) -> None:
+async def _serve(settings: Settings, stop: anyio.Event, patience: Patience) -> None:
     keys = Keys.of(settings)
     with closing(StateDir.open(settings.state_dir)) as state, closing(_bind(settings)) as sock:
         check_exposure(keys, settings, sock.getsockname()[0])
         async with Engine.open() as engine, _egress(settings) as egress:
             check_runtimes(settings.isolation, engine.oci_runtimes)
-            host = SandboxHost(engine, state, settings, egress=egress)
+            host = SandboxHost(engine, state, settings, egress=egress, patience=patience)
             await _limit_disk(host)
             log.info("starting_catalog", images=settings.image)
             with closing(host.intake):
                 async with Catalog.open(host, settings.image) as catalog, anyio.create_task_group() as tasks:
-                    tasks.start_soon(_sweep, host)
                     tasks.start_soon(host.disk.run)
                     tasks.start_soon(_ask_engine, engine)
                     await _run(settings, keys, host, catalog, tasks, sock, stop)
@@ -96,13 +104,19 @@ async def _run(
     sock: socket.socket,
     stop: anyio.Event,
 ) -> None:
-    capacity = Capacity(settings.max_sessions, queue_size=settings.queue_size, queue_timeout_s=settings.queue_timeout_s)
+    capacity = Capacity(
+        settings.max_sessions,
+        queue_size=settings.queue_size,
+        queue_timeout_s=settings.queue_timeout_s,
+        leftovers=lambda: host.leftovers,
+    )
     sessions = Sessions(host=host, capacity=capacity, tasks=tasks, clock=time.monotonic)
     app = make_app(
         catalog, sessions, max_body_bytes=settings.max_body, body_timeout_s=settings.body_timeout_s, keys=keys
     )
     # Only now, when nothing can keep this host from serving any more: a host that can't start leaves sessions as they are.
     await recover(host, sessions)
+    tasks.start_soon(_sweep, host, capacity)
     async with _listening(app, sock, max_connections=settings.max_connections):
         address, port = sock.getsockname()[:2]
         log.info(
@@ -114,13 +128,15 @@ async def _run(
         )
         await stop.wait()
         log.info("stopping", sessions=len(sessions), on_exit=settings.on_exit, grace_s=settings.shutdown_grace_s)
-        with anyio.move_on_after(settings.shutdown_grace_s) as grace:
+        grace_s = settings.shutdown_grace_s
+        with anyio.move_on_after(max(grace_s - _LAST_EFFORT_S, grace_s / 2)) as grace:
             if settings.on_exit == "keep":
                 await sessions.leave_all_to_next(_SHUTDOWN)
             else:
                 await sessions.close_all(_SHUTDOWN)
         if grace.cancelled_caught:
             log.warning("shutdown_grace_over", sessions=len(sessions))
+            host.patience.end(min(_LAST_EFFORT_S, grace_s / 2))
 
 
 def _only(group: BaseExceptionGroup[BaseException]) -> StartupError | None:
@@ -204,14 +220,17 @@ def _bind(settings: Settings) -> socket.socket:
     return sock
 
 
-async def _sweep(host: SandboxHost) -> None:
-    while True:
+async def _sweep(host: SandboxHost, capacity: Capacity) -> None:
+    for turn in itertools.count():
         await anyio.sleep(_SWEEP_S)
+        if not host.leftovers and turn % 5:
+            continue
         try:
             if removed := await host.sweep():
                 log.warning("leftovers_removed", containers=removed)
         except EngineError as exc:
-            log.warning("engine_unavailable", error=str(exc))
+            log.warning("leftovers_not_removed", error=str(exc))
+        capacity.recount()
 
 
 async def _ask_engine(engine: Engine) -> None:
@@ -221,10 +240,11 @@ async def _ask_engine(engine: Engine) -> None:
         await anyio.sleep(_PING_ENGINE_S)
 
 
-async def _stop_on_signal(stop: anyio.Event, everything: anyio.CancelScope) -> None:
+async def _stop_on_signal(stop: anyio.Event, everything: anyio.CancelScope, patience: Patience) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for number in signals:
             if stop.is_set():
                 log.warning("stopping_at_once", signal=number.name)
+                patience.end(_AT_ONCE_S)
                 everything.cancel()
             stop.set()

@@ -39,13 +39,13 @@ async def open_stream(request: web.Request) -> AsyncIterator[web.StreamResponse]
 async def stream_call(request: web.Request, call: ToolCall) -> web.StreamResponse:
     """Answer with a call's id, at once, and with its outcome, however long that takes."""
     async with open_stream(request) as stream:
-        await _write(stream, sse.event("task_id", call.id))
+        await _write(request, stream, sse.event("task_id", call.id))
         while not call.done.is_set():
             try:
                 async with asyncio.timeout(PING_S):
                     await call.done.wait()
             except TimeoutError:
-                await _write(stream, sse.PING)
+                await _write(request, stream, sse.PING)
         assert call.outcome is not None
         await _write_outcome(request, stream, call.outcome)
     return stream
@@ -54,29 +54,28 @@ async def stream_call(request: web.Request, call: ToolCall) -> web.StreamRespons
 async def stream_error(request: web.Request, text: str) -> web.StreamResponse:
     """Answer with an error and nothing else."""
     async with open_stream(request) as stream:
-        await _write(stream, sse.error(text))
+        await _write(request, stream, sse.error(text))
     return stream
 
 
 async def _write_outcome(request: web.Request, stream: web.StreamResponse, outcome: Outcome) -> None:
     match outcome.event:
         case "cut":
-            if request.transport is not None:
-                request.transport.abort()  # no orderly end: that would be an end to the client
+            _abort(request)  # no orderly end: that would be an end to the client
             raise ConnectionAbortedError
         case "error":
-            await _write(stream, sse.error(outcome.text))
+            await _write(request, stream, sse.error(outcome.text))
         case "end":
             batch = bytearray()
             for piece in sse.result(outcome.text):
                 batch += piece
                 if len(batch) >= _WRITE_BYTES:
-                    await _write(stream, bytes(batch))
+                    await _write(request, stream, bytes(batch))
                     batch.clear()
-            await _write(stream, bytes(batch))
+            await _write(request, stream, bytes(batch))
 
 
-async def _write(stream: web.StreamResponse, data: bytes) -> None:
+async def _write(request: web.Request, stream: web.StreamResponse, data: bytes) -> None:
     """Write, with a deadline: a client that no longer reads must not keep its session from being idle for ever.
 
     Raises:
@@ -86,4 +85,10 @@ async def _write(stream: web.StreamResponse, data: bytes) -> None:
         async with asyncio.timeout(_WRITE_S):
             await stream.write(data)
     except TimeoutError:
+        _abort(request)  # else the server waits for it to take the rest, for ever
         raise ConnectionAbortedError from None
+
+
+def _abort(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()

@@ -324,7 +324,7 @@ class FakeEngine:
         await self._hook("death", name)
         container = self.containers.get(name)
         if container is None:
-            return Death(137, False, "")
+            return Death(137, False, "", "removed")
         if container.exit_code is None:
             return None
         return Death(container.exit_code, container.out_of_memory, container.log)

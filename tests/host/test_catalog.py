@@ -149,7 +149,7 @@ async def test_catalog_container_that_dies_in_mid_question(server: Server, engin
     await container.runtime.wait_received("list_tasks")
     await container.die(out_of_memory=True)
     status, body = await asking
-    assert (status, body["reason"]) == (422, "out_of_memory")
+    assert (status, body["reason"]) == (503, "out_of_memory")
     engine.script.handlers["list_tasks"] = []
     assert (await server.post("/tasks", json={"split": "train"}))[0] == 200
 
@@ -160,7 +160,7 @@ async def test_catalog_container_that_breaks_the_rules(server: Server, engine: F
 
     engine.script.handlers["num_tasks"] = misbehave
     status, body = await server.post("/num_tasks", json={"split": "train"})
-    assert (status, body["reason"]) == (422, "protocol_violation")
+    assert (status, body["reason"]) == (503, "protocol_violation")
     engine.script.handlers["num_tasks"] = 5
     assert await server.post("/num_tasks", json={"split": "train"}) == (200, {"num_tasks": 5})
 
