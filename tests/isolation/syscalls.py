@@ -61,7 +61,7 @@ print(
             "NETLINK_KOBJECT_UEVENT": new_socket(socket.AF_NETLINK, 15),
             "32-bit call": in_child(call_of_32_bits),
             "unshare": in_child(lambda: call(272, 0x10000000)),
-            "clone(NEWUSER)": call(56, 0x10000000 | 17, 0, 0, 0, 0),
+            "clone(NEWUSER)": in_child(lambda: call(56, 0x10000000 | 17, 0, 0, 0, 0)),
             "mount": call(165, 0, 0, 0, 0, 0),
             "bpf": call(321, 0, 0, 0),
             "keyctl": call(250, 0, -3, 1),
