@@ -1,0 +1,1 @@
+"""Whatever dies, in whatever order, under load: nothing leaks, nothing is lost, nothing runs twice. On a real engine."""
