@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from .servers import DIALECTS
 from .talk import Talk
 
+ONE = ("ors-sdk",)
+"""For what does not depend on the SDK at all: importing openreward takes three seconds of a container's life."""
+
 FlowFunction = Callable[[Talk], Awaitable[None]]
 
 

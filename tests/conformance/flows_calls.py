@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from .flows import flow
+from .flows import ONE, flow
 from .flows_discovery import BAD_JSON
 from .talk import Talk, secrets_header
 
@@ -163,7 +163,7 @@ async def arithmetic(talk: Talk) -> None:
     await talk.delete()
 
 
-@flow(dialects=("ors-sdk",))
+@flow(dialects=ONE)
 async def grid_world(talk: Talk) -> None:
     await opening(talk, "gridworld", {"start": [0, 0], "goal": [1, 1]})
     for step in ("look", "west", "south", "jump", "east"):
@@ -171,7 +171,7 @@ async def grid_world(talk: Talk) -> None:
     await talk.delete()
 
 
-@flow(dialects=("ors-sdk",))
+@flow(dialects=ONE)
 async def endless(talk: Talk) -> None:
     await talk.post("/create", {"env_name": "endless", "split": "train", "index": 999_999}, sid="sid")
     await talk.get("/endless/prompt", sid="sid")
@@ -180,7 +180,7 @@ async def endless(talk: Talk) -> None:
     await talk.delete()
 
 
-@flow(patient=True)
+@flow(patient=True, dialects=ONE)
 async def thesaurus(talk: Talk) -> None:
     await opening(talk, "thesaurus", {"word": "big"})
     await talk.call("thesaurus", "synonym", {"word": "tiny"})
@@ -219,7 +219,7 @@ async def quests(talk: Talk) -> None:
     await talk.delete()
 
 
-@flow()
+@flow(dialects=ONE)
 async def shuffled(talk: Talk) -> None:
     await opening(talk, "shuffled", {"id": "q1", "options": ["?"]})
     await talk.call("shuffled", "choose", {"letter": "E"})
@@ -286,8 +286,6 @@ async def a_toolset_for_the_session(talk: Talk) -> None:
     await talk.call("desk", "bash", {"command": 7})
     await talk.call("desk", "submit")
     await talk.delete()
-    await talk.create("desk", {"n": 1}, toolset_name="ClaudeCodeToolset", sid="web")
-    await talk.delete("web")
     await talk.create("tutor", {"topic": "rain", "word": "cloud"}, toolset_name="claude-code", sid="refused")
     await talk.post("/desk/score_group", {"candidates": []}, sid="refused")
 

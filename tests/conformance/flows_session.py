@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from .flows import flow
+from .flows import ONE, flow
 from .flows_discovery import BAD_JSON
 from .talk import Talk, secrets_header
 
@@ -93,7 +93,7 @@ async def two_creations_at_once(talk: Talk) -> None:
     await talk.delete()
 
 
-@flow()
+@flow(dialects=ONE)
 async def an_id_of_the_clients_own(talk: Talk) -> None:
     talk.remember("odd", "x/y:z~" + talk.sid("unique"))
     await talk.post("/create", {"task_spec": TASK}, sid="odd")
@@ -101,13 +101,6 @@ async def an_id_of_the_clients_own(talk: Talk) -> None:
     await talk.delete("odd")
     await talk.post("/create", {"task_spec": TASK}, X_Session_ID="two words " + talk.sid("unique"))
     await talk.post("/delete", X_Session_ID="two words " + talk.sid("unique"))
-
-
-@flow()
-async def secrets_in_the_body(talk: Talk) -> None:
-    await talk.create("vault", {"door": "south"}, secrets=KEYS)
-    await talk.call("vault", "open_door")
-    await talk.delete()
 
 
 @flow()
@@ -139,7 +132,7 @@ async def a_setup_that_takes_long(talk: Talk) -> None:
     await talk.delete()
 
 
-@flow()
+@flow(dialects=ONE)
 async def deleted_during_setup(talk: Talk) -> None:
     await talk.create("workshop", {"setup_s": 50})
     await talk.post("/ping", sid="sid")

@@ -3,7 +3,6 @@
 
 import asyncio
 import base64
-import os
 import random
 import struct
 import time
@@ -505,11 +504,6 @@ class Workshop(Environment):
             case "no_blocks":
                 return ToolOutput(blocks=[])
         return say("nothing failed")
-
-    @tool
-    def where(self) -> ToolOutput:
-        """Say in which process this runs."""
-        return say(f"process {os.getpid()}")
 
     @tool
     def finish(self) -> ToolOutput:
