@@ -3,7 +3,9 @@
 standard  the engine's own confinement: namespaces, three capabilities, no-new-privileges, the engine's default seccomp profile
 strict    also a read-only root: all that can be written is in memory and sized; and a seccomp profile of ours that allows less
           (``profiles/strict.json``: a list of what is allowed; all else fails with EPERM)
-gvisor    as standard, but the container talks to gVisor's kernel, a process of its own, instead of the machine's
+gvisor    as standard, but the container talks to gVisor's kernel, a process of its own, instead of the machine's. Who connects
+          to the runtime's socket is then root to the host, whoever it is inside (older releases): there the socket's mode
+          decides, which gVisor's kernel holds to, and after that the token
 """
 
 from __future__ import annotations

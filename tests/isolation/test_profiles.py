@@ -117,6 +117,16 @@ async def test_system_calls(profile_host: tuple[Profile, RunningHost], client: C
     assert stopped == (set(ours) if profile is Profile.STRICT else set()), results
 
 
+async def test_the_runtimes_socket_is_closed_to_the_agent(client: Client) -> None:
+    """Under gVisor everybody in the container is root to the host: the mode of the socket must hold inside."""
+    session = await client.create()
+    program = "import socket; s = socket.socket(socket.AF_UNIX); s.connect('/run/ors/host.sock'); print('connected')"
+    assert "PermissionError" in await session.bash(f'python3 -c "{program}" 2>&1')
+    assert "Permission denied" in await session.bash("cat /run/ors/token 2>&1")
+    assert (await session.call("count")).text == "1"
+    await session.delete()
+
+
 async def test_where_an_agent_can_write(profile_host: tuple[Profile, RunningHost], client: Client) -> None:
     profile, _ = profile_host
     session = await client.create()
