@@ -53,7 +53,7 @@ class DiskWatch:
     @property
     def measures_files(self) -> bool:
         """True if the containers' files can be read here; else the engine is asked, which doesn't count inodes."""
-        return os.geteuid() == 0 and self._engine.storage_dir.is_dir()
+        return os.geteuid() == 0 and self._engine.writes_to_files and self._engine.storage_dir.is_dir()
 
     def watch(self, name: str, on_full: Callable[[], None]) -> None:
         """Watch a container that is about to be made; ``on_full`` is called once if it goes over its limits."""

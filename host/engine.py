@@ -186,6 +186,11 @@ class Engine:
             self.problem = None
 
     @property
+    def writes_to_files(self) -> bool:
+        """True if what a container writes is in a directory of its own, which is what overlay2 does."""
+        return bool(self._info.get("Driver") == "overlay2")
+
+    @property
     def storage_dir(self) -> Path:
         """Where the engine keeps its containers' files, on its own machine."""
         return Path(self._info["DockerRootDir"])
@@ -229,9 +234,13 @@ class Engine:
     async def has_quota(self, tag: str, labels: Mapping[str, str]) -> bool:
         """Tell whether the engine's storage driver can limit what a container writes, by making one of an image.
 
+        Only overlay2 can (on xfs with ``pquota``); what others limit (btrfs, zfs) has the image in it.
+
         Raises:
             EngineError: the engine failed otherwise.
         """
+        if not self.writes_to_files:
+            return False
         host_config = self._client.create_host_config(network_mode="none", storage_opt={"size": "64M"})
         try:
             made = await self._call(

@@ -252,6 +252,7 @@ class FakeEngine:
         self.problem: str | None = None
         self.oci_runtimes: tuple[str, ...] = ("runc",)
         self.storage_dir = Path("/nonexistent")  # its containers' files are nowhere here
+        self.writes_to_files = False
         self.crashes: list[BaseException] = []
         """What ended a runtime's task by surprise; a fault of the test."""
         self.calls: Counter[str] = Counter()
