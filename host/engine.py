@@ -406,6 +406,10 @@ class Engine:
     def _remove(self, name: str) -> None:
         try:
             self._client.remove_container(name, force=True, v=True)
+        except docker_client.NotFound:
+            # Looked at again, for what is taken for gone makes room for another.
+            state = self._client.inspect_container(name)["State"]["Status"]
+            raise EngineError(f"it is not there to be removed, but it is {state}") from None
         except docker_client.APIError as exc:
             if exc.status_code != 409:
                 raise

@@ -227,8 +227,16 @@ async def test_start_that_is_refused(engine: Engine, client: Client, error: Exce
 @pytest.mark.parametrize("error", [None, api_error(404, "gone", NotFound)])
 async def test_removing_what_is_gone_is_fine(engine: Engine, client: Client, error: Exception | None) -> None:
     client.answers["remove_container"] = error
+    client.answers["inspect_container"] = api_error(404, "gone", NotFound)
     await engine.remove("x")
-    assert client.calls == [("remove_container", ("x",), {"force": True, "v": True})]
+    assert client.calls[0] == ("remove_container", ("x",), {"force": True, "v": True})
+
+
+async def test_what_is_said_to_be_gone_and_is_not(engine: Engine, client: Client) -> None:
+    client.answers["remove_container"] = api_error(404, "gone", NotFound)
+    client.answers["inspect_container"] = {"State": {"Status": "running"}}
+    with pytest.raises(EngineError, match="it is running"):
+        await engine.remove("x")
 
 
 @pytest.mark.parametrize("gone", [{"StatusCode": 137}, api_error(404, "gone", NotFound)])
