@@ -21,6 +21,9 @@ ROOT = TESTS.parent.parent
 TOOLS = "ors-host-test-tools:latest"
 MIB = 1024**2
 
+_TIMEOUT_S = 400
+"""The first test of all waits for every image to be built."""
+
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can look into containers' files or start engines")
 
 
@@ -28,6 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if TESTS in item.path.parents:
             item.add_marker("docker")
+            item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")
