@@ -61,7 +61,7 @@ class Target:
     async def alive(self) -> bool:
         """Tell whether the environment answers, and soon."""
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(4):
                 output = await self.output("ping")
         except TimeoutError:
             return False
@@ -149,7 +149,7 @@ class Weakened(Target):
                     await asyncio.to_thread(_remove, container)
 
     async def output(self, tool: str, **tool_input: Any) -> dict[str, Any] | None:
-        timeout_s = tool_input.get("timeout_s", 5) + 5
+        timeout_s = tool_input.get("timeout_s", 5) + 2
         params = {"call_id": uuid.uuid4().hex, "name": tool, "input": tool_input}
         try:
             result = await self._channel.request(Method.CALL, params, timeout_s=timeout_s)

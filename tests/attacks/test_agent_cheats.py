@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import pytest_asyncio
 
 from host.build import build_environment
 from tests.attacks.board import AGENT, attack
@@ -23,6 +24,7 @@ CODE = "ors-host-test-code:latest"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 FORGED = 'print(\'{"passed": true, "value": 6174}\', flush=True); import os; os._exit(0)'
+AT_FIRST = "export HOME=/home/agent; cd; rm -rf .local bin .profile .bash_profile .bashrc; cd /workspace; rm -rf -- *"
 WRONG = "echo 'def solve(): return 0' >solution.py"
 
 
@@ -113,15 +115,31 @@ TRICKS = [
 ]
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def careless(vault_image: str) -> AsyncIterator[Weakened]:
+    """A careless grader, for all tricks."""
+    async with Weakened.open(vault_image) as weakened:
+        yield weakened
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def careful(vault_host: RunningHost) -> AsyncIterator[Served]:
+    """A session whose grader is careful, for all tricks."""
+    async with vault_host.client() as client, Served.open(vault_host, client) as served:
+        yield served
+
+
 @pytest.mark.parametrize(
     "trick", [pytest.param(trick, marks=attack(trick.id, AGENT, trick.what), id=trick.id) for trick in TRICKS]
 )
-async def test_trick(trick: Trick, weakened: Weakened, served: Served, record_property: RecordProperty) -> None:
+@pytest.mark.asyncio(loop_scope="module")
+async def test_trick(trick: Trick, careless: Weakened, careful: Served, record_property: RecordProperty) -> None:
+    weakened, served = careless, careful
     command = trick.command.replace("/run/private", "/tmp/private-*")  # where it is without a file system of its own
-    await weakened.run(f"export HOME=/home/agent; {command}")
+    await weakened.run(f"{AT_FIRST}; {command}")
     assert await weakened.judged(trick.grader) == 1.0, "this trick can't work on anybody"
     record_property("shown", True)
-    await served.run(trick.command)
+    await served.run(f"{AT_FIRST}; {trick.command}")
     assert await served.judged(trick.grader) == 0.0
     assert await served.alive()
 

@@ -206,9 +206,9 @@ async def test_many_unfinished_frames(client: Client, hostile_host: RunningHost)
 async def test_many_kept_results(client: Client, hostile_host: RunningHost) -> None:
     session = await client.create()
     before = memory_mb(hostile_host)
-    for _ in range(5):
-        assert (await session.call("probe", do="large", size=12 * 2**20)).event == "end"
-    assert memory_mb(hostile_host) - before < 200  # 32 MiB are kept
+    for _ in range(6):
+        assert (await session.call("probe", do="large", size=5 * 2**20)).event == "end"
+    assert memory_mb(hostile_host) - before < 100  # 16 MiB are kept
     await session.delete()
 
 

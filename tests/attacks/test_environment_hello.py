@@ -41,7 +41,7 @@ HELLOS = {
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def sandboxes(hostile_image: str, hostile_profile: str) -> AsyncIterator[SandboxHost]:
     """What makes containers, with little patience."""
-    settings = Settings(image=(hostile_image,), start_timeout_s=5, isolation=hostile_profile, memory="256MiB")
+    settings = Settings(image=(hostile_image,), start_timeout_s=4, isolation=hostile_profile, memory="256MiB")
     with (
         tempfile.TemporaryDirectory(prefix="ors-", dir="/tmp") as directory,
         closing(StateDir.open(Path(directory))) as state,

@@ -18,7 +18,7 @@ from tests.attacks.test_environment_frames import memory_mb
 from tests.docker.harness import Client, RunningHost, Session, until
 
 WINDOWS = 5
-CALLS = 150
+CALLS = 100
 """In one window: the 99th percentile is the second-slowest of these."""
 
 GROWTH_MB = 20
@@ -106,15 +106,15 @@ def _parent(pid: int) -> int:
 @attack("S01", ENVIRONMENT, "make the host grow by more than 20 MB")
 async def test_memory_after_the_attacks(hostile_host: RunningHost) -> None:
     async with hostile_host.client() as client:
-        for _ in range(2):  # what is loaded at the first use of everything
-            await asyncio.gather(*(attack_once(client, tool_input) for tool_input in ATTACKS))
+        # What is loaded at the first use of everything.
+        await asyncio.gather(*(attack_once(client, tool_input) for tool_input in ATTACKS))
         await settled(hostile_host)
         before = memory_mb(hostile_host)
-        for _ in range(3):
+        for _ in range(2):
             await asyncio.gather(*(attack_once(client, tool_input) for tool_input in ATTACKS))
         await settled(hostile_host)
         after = memory_mb(hostile_host)
-    print(f"host memory: {before} MB before, {after} MB after {3 * len(ATTACKS)} attacks")
+    print(f"host memory: {before} MB before, {after} MB after {2 * len(ATTACKS)} attacks")
     assert after - before <= GROWTH_MB
 
 
