@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from host.settings import ENV_PREFIX, Settings
 
 REPEATABLE = ("image", "data", "allow_host")
 SECRET = ("api_key", "agent_key")
+_THREADS_END_S = 1.0
 
 
 class _DefaultToServe(click.Group):
@@ -95,6 +98,19 @@ def serve_command(**flags: Any) -> None:
         anyio.run(serve, settings)
     except StartupError as exc:
         sys.exit(logs.printable(f"ors-host: {exc}"))
+    _leave_threads()
+
+
+def _leave_threads() -> None:
+    """End the process now if there are threads that don't end: calls that an engine never answered would hold it up."""
+    deadline = time.monotonic() + _THREADS_END_S
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(0)
 
 
 def _settings(given: dict[str, Any]) -> Settings:
