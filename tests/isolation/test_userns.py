@@ -30,7 +30,17 @@ def remapping_daemon() -> Iterator[str]:
     directory.chmod(0o755)  # the remapped root must get through
     address = f"unix://{directory}/docker.sock"
     (directory / "daemon.json").write_text("{}")
-    command = ["dockerd", "--userns-remap=default", "--config-file", f"{directory}/daemon.json", "-H", address]
+    # In a network namespace of its own: a daemon without a bridge removes the bridge that it finds, the machine's.
+    command = [
+        "unshare",
+        "--net",
+        "dockerd",
+        "--userns-remap=default",
+        "--config-file",
+        f"{directory}/daemon.json",
+        "-H",
+        address,
+    ]
     command += ["--data-root", f"{directory}/data", "--exec-root", f"{directory}/exec", "-p", f"{directory}/pid"]
     command += ["--bridge=none", "--iptables=false", "--ip-masq=false"]
     with (directory / "log").open("wb") as log:
