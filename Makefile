@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+MINUTES ?= 10
 EXAMPLES := bash_env code_env gsm8k_env plot_env
 
 SHELL := bash
@@ -11,7 +12,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup venv engine base check test demo examples clean
+.PHONY: help setup venv engine base check test soak demo examples clean
 
 help: ## Show this list
 	@sed -n -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -42,6 +43,9 @@ check: venv ## Formatting, lint and types
 
 test: setup ## Run the test suite (ARGS="-k name" to choose)
 	$(BIN)/pytest $(ARGS)
+
+soak: setup ## Sessions and faults at random (MINUTES=10, SEED=… to repeat; or CYCLES=5000: create and delete)
+	@$(BIN)/python -m tests.lifecycle.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(CYCLES),--cycles $(CYCLES))
 
 examples: setup
 	@for name in $(EXAMPLES); do $(BIN)/ors-host build examples/$$name -t $${name//_/-}:latest; done

@@ -16,7 +16,9 @@ import pytest
 from host import docker_client
 from tests.docker.harness import Client, RunningHost, running_host
 
-BURST, LIMIT, QUEUE = 200, 20, 40
+BURST, LIMIT = 200, 20
+QUEUE_TIMEOUT_S = 20
+"""Bounds the test: by then everybody has a place, or is told."""
 
 
 class Census:
@@ -57,7 +59,7 @@ def census(host: RunningHost) -> Iterator[Census]:
 @pytest.mark.timeout(180)
 async def test_a_burst(probe_image: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
-        running_host(probe_image, max_sessions=LIMIT, queue_size=QUEUE, queue_timeout=30) as host,
+        running_host(probe_image, max_sessions=LIMIT, queue_timeout=QUEUE_TIMEOUT_S) as host,
         census(host) as counting,
     ):
         for variable in ("OPENREWARD_SESSION_URL", "OPENREWARD_API_URL"):
@@ -68,8 +70,8 @@ async def test_a_burst(probe_image: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert counting.most == LIMIT
     assert set(outcomes) <= {"served", "told", "ors", "openreward"}, outcomes
     assert outcomes["ors"] == outcomes["openreward"] == 1
-    assert outcomes["served"] >= LIMIT + QUEUE - 2
-    assert outcomes["told"] > 0
+    assert outcomes["served"] >= LIMIT
+    assert outcomes.total() == BURST
 
 
 async def one(client: Client, n: int) -> str:
@@ -88,7 +90,7 @@ async def one(client: Client, n: int) -> str:
 
 
 async def ors_episode(url: str) -> str:
-    """One with ors-sdk's client, which tries three times: it comes when the queue has room again."""
+    """One with ors-sdk's client: it gives up after three tries, so it depends on being held in the queue."""
     await episode(ors.client.AsyncORS(base_url=url))
     return "ors"
 
