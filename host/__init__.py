@@ -45,6 +45,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     isolation      what each profile makes of a container
     errors         what can go wrong, and what a client is told
     logs           how log lines look
+    memory         memory that was used once is given back
 """
 
 from importlib.metadata import version

@@ -28,6 +28,7 @@ from host.egress import Egress
 from host.engine import LABEL_SERVER, Engine, EngineError
 from host.errors import Failure, Reason, StartupError
 from host.isolation import check_runtimes
+from host.memory import give_back_memory
 from host.patience import Patience
 from host.recovery import recover
 from host.sandbox import SandboxHost
@@ -56,6 +57,9 @@ _HTTP_LOG = logging.getLogger("host.http")
 """Mute: aiohttp quotes headers that it can't parse, secrets and all. What goes wrong in a handler is logged by ``app.py``."""
 _HTTP_LOG.disabled = True
 
+_SAME_WORD_S = 1.0
+"""Signals closer together than this are one: `timeout` and terminals send theirs to the process and to its group."""
+
 _M_ARENA_MAX = -8
 """From glibc's malloc.h."""
 
@@ -83,6 +87,7 @@ async def serve(settings: Settings, *, stop: anyio.Event | None = None) -> None:
 
 
 async def _serve(settings: Settings, stop: anyio.Event, patience: Patience) -> None:
+    give_back_memory()
     keys = Keys.of(settings)
     with closing(StateDir.open(settings.state_dir)) as state, closing(_bind(settings)) as sock:
         check_exposure(keys, settings, sock.getsockname()[0])
@@ -253,9 +258,13 @@ async def _ask_engine(engine: Engine) -> None:
 
 async def _stop_on_signal(stop: anyio.Event, everything: anyio.CancelScope, patience: Patience) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        told_at = -_SAME_WORD_S
         async for number in signals:
-            if stop.is_set():
+            now = anyio.current_time()
+            if not stop.is_set():
+                told_at = now
+                stop.set()
+            elif now - told_at >= _SAME_WORD_S:
                 log.warning("stopping_at_once", signal=number.name)
                 patience.end(_AT_ONCE_S)
                 everything.cancel()
-            stop.set()
