@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,10 @@ os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1"
 os.environ["OPENREWARD_DISABLE_UPDATE_CHECK"] = "1"
 
 _OUTCOMES: pytest.StashKey[dict[tuple[str, str], Outcome]] = pytest.StashKey()
-_TIMEOUT_S = 600  # of the first test: it waits for images of several SDKs, and for the whole run
+SETTINGS: dict[str, Any] = {"memory": "512MiB", "start_concurrency": 2, "start_timeout": 240}
+"""Importing openreward is three seconds of work, and the machine may have other things to do."""
+
+_TIMEOUT_S = 900  # of the first test: it waits for images of several SDKs, and for the whole run
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,10 +47,7 @@ def urls(folders: dict[str, Path]) -> Iterator[dict[str, str]]:
     """Our servers, one for each image: their addresses by the folder's name."""
     servers.build_all(folders)
     with ExitStack() as stack:
-        yield {
-            name: stack.enter_context(running_host(servers.IMAGES[name], memory="512MiB", start_concurrency=2)).url
-            for name in folders
-        }
+        yield {name: stack.enter_context(running_host(servers.IMAGES[name], **SETTINGS)).url for name in folders}
 
 
 @pytest.fixture(scope="session")

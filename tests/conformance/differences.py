@@ -117,6 +117,17 @@ TABLE: tuple[Difference, ...] = (
         ),
     ),
     Difference(
+        "A very large body",
+        both("read, however large"),
+        "413 over 16 MiB (`--max-body`)",
+        "One client must not fill the server's memory.",
+        lambda exchange, delta: (
+            at(exchange, "bad input to discovery", path="/tasks")
+            and statuses(400, 413)(exchange, delta)
+            and "16777216 bytes" in detail(exchange)
+        ),
+    ),
+    Difference(
         "NaN in a body",
         both("500"),
         "400: it is not JSON",
@@ -242,6 +253,18 @@ TABLE: tuple[Difference, ...] = (
         "It has the word that a harness looks for in any case.",
         lambda exchange, delta: (
             delta.place == "body.detail" and delta.ours == f"the toolset can't be used here: ValueError: {delta.theirs}"
+        ),
+    ),
+    Difference(
+        "`/create_session` of a client that does not ask for events",
+        both("events"),
+        '`{"sid": …}`; events if `Accept` names `text/event-stream`',
+        "The documents answer with JSON; both clients ask for events.",
+        lambda exchange, delta: (
+            exchange.request.path == "/create_session"
+            and exchange.request.headers.get("Accept") == "application/json"
+            and isinstance(exchange.ours.body, dict)
+            and len(exchange.ours.body.get("sid", "")) == 36
         ),
     ),
     Difference(

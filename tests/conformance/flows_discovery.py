@@ -111,6 +111,7 @@ async def bad_input_to_discovery(talk: Talk) -> None:
         await talk.post(path)
     for raw in BAD_JSON:
         await talk.send("POST", "/arithmetic/tasks", raw=raw)
+    await talk.send("POST", "/arithmetic/tasks", raw=b'{"split": "%s"}' % (b"x" * 17 * 2**20))
     await talk.post("/arithmetic/task", {"split": "train"})
     no_index: tuple[Any, ...] = ("0", "zero", 1.0, 1.5, None, [], True)
     for wrong in no_index:

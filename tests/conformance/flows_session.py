@@ -15,6 +15,7 @@ KEYS = {"OPENAI_API_KEY": "sk-1", "database_password": "pässword"}
 @flow()
 async def a_session_that_is_not_there(talk: Talk) -> None:
     await talk.post("/create_session", Accept="text/event-stream")
+    await talk.post("/create_session", Accept="application/json")
     for sid in (None, "nobody"):
         await talk.post("/ping", sid=sid)
         await talk.get("/arithmetic/prompt", sid=sid)

@@ -55,10 +55,14 @@ async def run(
             if not flow.patient:
                 await stack.enter_async_context(slots)
             server = flow.server or dialect
-            theirs, mine = await asyncio.gather(
-                _record(flow, dialect, reference[server]), _record(flow, dialect, ours[server])
+            recorded = await asyncio.gather(
+                *(_record(flow, dialect, urls[server]) for urls in (reference, ours)), return_exceptions=True
             )
-        outcomes[dialect, flow.name] = _compare(dialect, theirs, mine)
+        theirs, mine = recorded
+        if isinstance(theirs, BaseException) or isinstance(mine, BaseException):
+            outcomes[dialect, flow.name] = Outcome(unlisted=[f"the flow failed: theirs {theirs!r}, ours {mine!r}"])
+        else:
+            outcomes[dialect, flow.name] = _compare(dialect, theirs, mine)
 
     async with asyncio.TaskGroup() as tasks:
         for dialect, flow in sorted(selected, key=lambda case: not case[1].patient):

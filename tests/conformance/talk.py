@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import json
 import uuid
 from collections.abc import AsyncIterator, Iterable
@@ -134,7 +135,7 @@ class Talk:
             sent["X-Session-ID"], shown["X-Session-ID"] = self.sid(sid), f"<{sid}>"
         arguments: dict[str, Any] = {"headers": sent}
         if raw is not None:
-            arguments["data"] = raw
+            arguments["data"] = io.BytesIO(raw)
             arguments["headers"] = {"Content-Type": "application/json", **sent}
         elif body is not _NOT_GIVEN:
             arguments["json"] = body
