@@ -238,4 +238,6 @@ def _check(image: str, data: str | None, steps: Steps) -> CheckReport:
         raise BuildError(f"built, but {exc}") from exc
     for found in report.environments:
         steps.say(f"  {found.name}: tools {', '.join(found.tools)}; splits {', '.join(found.splits)}")
+        for problem in found.problems:
+            steps.say(f"  {found.name}: warning: {problem}")
     return report

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from host.catalog import Catalog, Environment
 from host.engine import Engine
+from host.errors import HostError
 from host.sandbox import SandboxHost
 from host.settings import Settings
 from host.state import StateDir
@@ -21,6 +22,7 @@ class EnvironmentReport:
     name: str
     tools: tuple[str, ...]
     splits: tuple[str, ...]
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,20 @@ async def check_image(tag: str, data: str | None = None) -> CheckReport:
         closing(StateDir.open(Path(directory))) as state,
     ):
         async with Engine.open() as engine, Catalog.open(SandboxHost(engine, state, settings), [tag]) as catalog:
-            return CheckReport(tuple(_report(catalog.get(name)) for name in catalog.names))
+            return CheckReport(tuple([await _report(catalog.get(name)) for name in catalog.names]))
 
 
-def _report(environment: Environment) -> EnvironmentReport:
+async def _report(environment: Environment) -> EnvironmentReport:
+    problems = []
+    for split in environment.splits:
+        try:
+            if await environment.num_tasks(split.name):
+                await environment.task(split.name, 0)
+        except HostError as exc:  # it may need data that only the machine it is served on has
+            problems.append(f"split {split.name!r} gives no task: {exc}")
     return EnvironmentReport(
         environment.name,
         tuple(tool.name for tool in environment.tools.tools),
         tuple(split.name for split in environment.splits),
+        tuple(problems),
     )

@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import click
+import structlog
 from pydantic import ByteSize, ValidationError
 
 from host import __version__, logs
@@ -81,8 +82,9 @@ def _metavar(name: str) -> str:
         "isolation": "|".join(Profile),
         "network": "none|internet",
         "allow_host": "NAME",
+        "on_exit": "remove|keep",
         "log_format": "human|json",
-        "log_level": "LEVEL",
+        "log_level": "debug|info|warning|error",
     }.get(name, "SIZE" if Settings.model_fields[name].annotation is ByteSize else "N")
 
 
@@ -94,6 +96,10 @@ def serve_command(**flags: Any) -> None:
     if not settings.image:
         raise click.UsageError("nothing to serve: give at least one --image")
     logs.configure(format=settings.log_format, level=settings.log_level)
+    if unknown := _unknown_variables():
+        structlog.get_logger().warning(
+            "unknown_variables", names=unknown, help="ors-host serve --help lists those there are"
+        )
     try:
         anyio.run(serve, settings)
     except StartupError as exc:
@@ -111,6 +117,11 @@ def _leave_threads() -> None:
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(0)
+
+
+def _unknown_variables() -> list[str]:
+    known = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
+    return sorted(name for name in os.environ if name.startswith(ENV_PREFIX) and name not in known)
 
 
 def _settings(given: dict[str, Any]) -> Settings:

@@ -27,7 +27,9 @@ from host.sessions import Sessions
 
 log = structlog.get_logger()
 
-_DIED = Failure(Reason.CONTAINER_DIED, "the container ended while no host was there")
+_DIED = Failure(
+    Reason.CONTAINER_DIED, "the container ended while no host was there (its runtime waits --reconnect-window)"
+)
 
 
 async def recover(host: SandboxHost, sessions: Sessions) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import itertools
 import logging
 import signal
@@ -60,9 +59,6 @@ _HTTP_LOG.disabled = True
 _SAME_WORD_S = 1.0
 """Signals closer together than this are one: `timeout` and terminals send theirs to the process and to its group."""
 
-_M_ARENA_MAX = -8
-"""From glibc's malloc.h."""
-
 _SHUTDOWN = Failure(Reason.HOST_SHUTDOWN, "the server is shutting down")
 
 
@@ -73,7 +69,6 @@ async def serve(settings: Settings, *, stop: anyio.Event | None = None) -> None:
         StartupError: it can't start; the sentence says why and what to do.
     """
     stop = stop or anyio.Event()
-    _share_arenas()
     try:
         async with anyio.create_task_group() as tasks:
             patience = Patience()
@@ -147,12 +142,6 @@ async def _run(
         if grace.cancelled_caught:
             log.warning("shutdown_grace_over", sessions=len(sessions))
             host.patience.end(min(_LAST_EFFORT_S, grace_s / 2))
-
-
-def _share_arenas() -> None:
-    """Have the engine's threads share malloc's arenas: else each keeps what was freed in its own, and memory creeps up."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 def _only(group: BaseExceptionGroup[BaseException]) -> StartupError | None:

@@ -250,7 +250,7 @@ class Session:
         for event in (self._created, self._settled, self._closed):
             event.set()
         log.info(
-            "session_ended",
+            "session_left_to_next_host" if self._left_to_next else "session_ended",
             reason=self.failure.reason if self.failure else getattr(self._error, "reason", "internal"),
             calls=self._calls.started,
             seconds=round(self._clock() - self._created_at, 3),
@@ -425,6 +425,8 @@ class Session:
             )
             text = as_json(method, value).decode()
         except RuntimeFault as exc:
+            # Not its words, which may hold what is nobody's business; the traceback is in the container's log.
+            log.warning("call_failed", tool=str(params.get("name", ""))[:100], fault=exc.fault)
             return Outcome("error", str(exc))
         except InvalidRequest as exc:
             return Outcome("error", str(exc))

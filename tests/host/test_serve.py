@@ -113,7 +113,10 @@ async def test_signals_stop_it(options: Options, engine: FakeEngine, log: Log, n
     assert engine.containers == {}
 
 
-async def test_a_second_signal_stops_it_while_it_starts(options: Options, engine: FakeEngine, log: Log) -> None:
+async def test_a_second_signal_stops_it_while_it_starts(
+    options: Options, engine: FakeEngine, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("host.serve._SAME_WORD_S", 0)
     engine.script.handlers["list_tools"] = Gate()
     serving = asyncio.create_task(serve(options()))
     await engine.wait_created(1)

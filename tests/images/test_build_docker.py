@@ -229,3 +229,10 @@ def write_wheel(folder: Path, name: str) -> Path:
         )
         archive.writestr(f"{info}/RECORD", "")
     return wheel
+
+
+def test_a_split_without_a_sound_task_is_warned_of(tmp_path: Path, image: str, steps: RecordedSteps) -> None:
+    (tmp_path / "env.py").write_text(GOOD.replace('return [{"n": 1}]', "return [1]"))
+    (found,) = build_environment(tmp_path, image, steps=steps).environments
+    (problem,) = found.problems
+    assert problem.startswith("split 'train' gives no task: ")
