@@ -36,6 +36,7 @@ _MAX_SESSIONS = 10
 _TRAINERS = 14
 _IDLE_S = 25
 _ALL_GONE_S = 90
+_REST_S = 15
 _SETTINGS = {
     "max_sessions": _MAX_SESSIONS,
     "queue_timeout": 10,
@@ -47,16 +48,25 @@ _SETTINGS = {
 
 
 async def soak(
-    image: str, *, seconds: float, seed: int, deaths: int = 4, last_deaths: int = 1, engine_every_s: float = 4
+    image: str,
+    *,
+    seconds: float,
+    seed: int,
+    deaths: int = 4,
+    last_deaths: int = 1,
+    engine_every_s: float = 4,
+    abandons: bool = True,
 ) -> Report:
-    """Run it; return what was found."""
+    """Run it; return what was found. ``abandons``: some sessions are left to end by themselves, which is waited for."""
     report = Report(_MAX_SESSIONS)
     rng = random.Random(seed)
     async with _host(image, report) as (host, engine, http):
         began = time.monotonic()
         watching = asyncio.create_task(watch(host, http, report, measured_after_s=0.1 * seconds))
         failing = asyncio.create_task(engine_faults(engine, report, rng, every_s=engine_every_s))
-        trainers = [Trainer(http, host, report, random.Random(rng.random())) for _ in range(_TRAINERS)]
+        trainers = [
+            Trainer(http, host, report, random.Random(rng.random()), abandons=abandons) for _ in range(_TRAINERS)
+        ]
         training = [asyncio.create_task(trainer.run(began + seconds)) for trainer in trainers]
         await host_deaths(host, engine, report, rng, times=deaths, within_s=0.09 * seconds)
         await asyncio.sleep(max(0.0, began + 0.99 * seconds - time.monotonic()))
@@ -76,9 +86,8 @@ async def cycles(image: str, count: int, *, at_once: int = 8) -> tuple[Report, U
     """Create and delete ``count`` sessions in one process; return what it held before and after."""
     report = Report(_MAX_SESSIONS)
     async with _host(image, report) as (host, _engine, http):
-        await _some_cycles(http, report, 4 * at_once, at_once)  # threads and pools are made on first use
-        await asyncio.sleep(2)
-        before = host.usage()
+        await _some_cycles(http, report, 2 * at_once, at_once)  # threads and pools are made on first use
+        before = await _at_rest(host)
         done = 0
         while done < count:
             part = min(250, count - done)
@@ -91,8 +100,18 @@ async def cycles(image: str, count: int, *, at_once: int = 8) -> tuple[Report, U
             )
             report.usage.append(now)
         await _all_gone(host, report)
-        await asyncio.sleep(2)
-        return report, before, host.usage()
+        return report, before, await _at_rest(host, than=before)
+
+
+async def _at_rest(host: RestartableHost, *, than: Usage | None = None) -> Usage:
+    """Measure a host at rest: with ``than``, as soon as it holds no more. Its idle threads end after ten seconds."""
+    seen = [host.usage()]
+    for _ in range(_REST_S):
+        if than is not None and seen[-1].descriptors <= than.descriptors and seen[-1].threads <= than.threads:
+            break
+        await asyncio.sleep(1)
+        seen.append(host.usage())
+    return seen[-1] if than is not None else max(seen[-5:], key=lambda usage: usage.threads)
 
 
 async def _some_cycles(http: aiohttp.ClientSession, report: Report, count: int, at_once: int) -> None:

@@ -9,7 +9,7 @@ from tests.lifecycle.soak import cycles, soak
 
 @pytest.mark.timeout(300)
 async def test_half_a_minute(probe_image: str) -> None:
-    report = await soak(probe_image, seconds=25, seed=20, deaths=1, last_deaths=1, engine_every_s=2)
+    report = await soak(probe_image, seconds=25, seed=20, deaths=1, last_deaths=1, engine_every_s=2, abandons=False)
     print("\n".join(report.lines()))
     assert report.problems == []
     assert report.sessions > 0 and report.faults["host: kill -9"] == 2
@@ -18,4 +18,5 @@ async def test_half_a_minute(probe_image: str) -> None:
 async def test_cycles_leave_nothing(probe_image: str) -> None:
     report, before, after = await cycles(probe_image, 20)
     assert report.problems == []
-    assert (after.descriptors, after.threads) <= (before.descriptors, before.threads)
+    assert after.descriptors <= before.descriptors
+    assert after.threads <= before.threads

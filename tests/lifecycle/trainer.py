@@ -44,7 +44,15 @@ class Ended:
 class Trainer:
     """One client, busy until it is told to stop."""
 
-    def __init__(self, http: aiohttp.ClientSession, host: RestartableHost, report: Report, rng: random.Random) -> None:
+    def __init__(
+        self,
+        http: aiohttp.ClientSession,
+        host: RestartableHost,
+        report: Report,
+        rng: random.Random,
+        *,
+        abandons: bool = True,
+    ) -> None:
         self._http = http
         self._host = host
         self._report = report
@@ -61,7 +69,7 @@ class Trainer:
             (1, self._exiting),
             (1, self._out_of_memory),
             (3, self._killed),
-            (0.7, self._abandoned),
+            (0.7 if abandons else 0, self._abandoned),
         ]
 
     async def run(self, until_s: float) -> None:
