@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -100,18 +100,19 @@ def serve_command(**flags: Any) -> None:
         structlog.get_logger().warning(
             "unknown_variables", names=unknown, help="ors-host serve --help lists those there are"
         )
+    others = threading.enumerate()
     try:
         anyio.run(serve, settings)
     except StartupError as exc:
         sys.exit(logs.printable(f"ors-host: {exc}"))
-    _leave_threads()
+    _leave_threads(others)
 
 
-def _leave_threads() -> None:
-    """End the process now if there are threads that don't end: calls that an engine never answered would hold it up."""
+def _leave_threads(others: Collection[threading.Thread]) -> None:
+    """End the process now if threads of the server don't end: calls that an engine never answered would hold it up."""
     deadline = time.monotonic() + _THREADS_END_S
     for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
+        if thread not in others and not thread.daemon:
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
                 sys.stdout.flush()

@@ -18,11 +18,14 @@ _HEALTH_S = 3.0
 _SAMPLE_S = 0.5
 
 
-async def engine_faults(engine: FaultyEngine, report: Report, rng: random.Random, *, every_s: float) -> None:
-    """Have the engine fail in one way after the other, until cancelled."""
+async def engine_faults(
+    host: RestartableHost, engine: FaultyEngine, report: Report, rng: random.Random, *, every_s: float
+) -> None:
+    """Have the engine fail in one way after the other, until cancelled. Not while a host starts: it would say so and end."""
     kinds = {"create": CREATE, "start": START, "remove": REMOVE, "list": LIST}
     while True:
         await asyncio.sleep(rng.uniform(0.5, 1.5) * every_s)
+        await host.up.wait()
         name = rng.choice(list(kinds))
         times = rng.randint(1, 3)
         match rng.randrange(7):

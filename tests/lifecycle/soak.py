@@ -63,7 +63,7 @@ async def soak(
     async with _host(image, report) as (host, engine, http):
         began = time.monotonic()
         watching = asyncio.create_task(watch(host, http, report, measured_after_s=0.1 * seconds))
-        failing = asyncio.create_task(engine_faults(engine, report, rng, every_s=engine_every_s))
+        failing = asyncio.create_task(engine_faults(host, engine, report, rng, every_s=engine_every_s))
         trainers = [
             Trainer(http, host, report, random.Random(rng.random()), abandons=abandons) for _ in range(_TRAINERS)
         ]
