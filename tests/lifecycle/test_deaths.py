@@ -14,7 +14,7 @@ import pytest
 from host import docker_client
 from tests.docker.conftest import client, host, shared_host
 from tests.docker.harness import Client, RunningHost, Session
-from tests.lifecycle.trainer import kill_runtime
+from tests.lifecycle.killing import kill_runtime
 
 __all__ = ["client", "host", "shared_host"]
 

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
-import signal
 import time
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from host import docker_client
 from tests.docker.harness import CallStream, Reply
 from tests.lifecycle.hosts import RestartableHost
+from tests.lifecycle.killing import end_container
 from tests.lifecycle.report import Report
 
 _BROKEN = (aiohttp.ClientError, ConnectionError, TimeoutError, AssertionError)
@@ -176,7 +173,7 @@ class Trainer:
         if self._rng.random() < 0.5:
             await self._begin(sid, self._call_id(), 30)
         how = self._rng.choice(["docker rm -f", "docker kill", "SIGKILL to the runtime"])
-        if not await asyncio.to_thread(_kill, self._host.running.server_id, sid, how):
+        if not await asyncio.to_thread(end_container, self._host.running.server_id, sid, how):
             return await self._delete(sid)
         self._report.fault(how)
         started, starts = time.monotonic(), self._host.starts
@@ -293,26 +290,3 @@ class Trainer:
 
 def _mark(call_id: str, seconds: float) -> str:
     return f"echo {call_id} >> /workspace/marks; sleep {seconds:.3f}; echo done {call_id}"
-
-
-def _kill(server_id: str, sid: str, how: str) -> bool:
-    """End a session's container from outside; return whether there was one."""
-    with contextlib.closing(docker_client.connect()) as engine:
-        labels = [f"ors-host.server={server_id}", f"ors-host.session={sid}"]
-        for container in engine.containers(filters={"label": labels}):
-            with contextlib.suppress(docker_client.APIError, OSError):
-                match how:
-                    case "docker rm -f":
-                        engine.remove_container(container["Id"], force=True)
-                    case "docker kill":
-                        engine.kill(container["Id"])
-                    case _:
-                        kill_runtime(engine.inspect_container(container["Id"])["State"]["Pid"])
-                return True
-    return False
-
-
-def kill_runtime(init_pid: int) -> None:
-    """SIGKILL to a container's runtime, which is the child of its init process."""
-    for child in Path(f"/proc/{init_pid}/task/{init_pid}/children").read_text().split():
-        os.kill(int(child), signal.SIGKILL)
