@@ -160,7 +160,7 @@ class Channel:
             frames.FrameTooLarge: the request itself is over the limit.
         """
         if self._end is not None:
-            raise self._end
+            raise _copy(self._end)
         request_id = self._next_id
         self._next_id += 1
         self._send(messages.request(request_id, method, params))
@@ -204,12 +204,11 @@ class Channel:
     def _send(self, message: Mapping[str, Any]) -> None:
         assert self._transport is not None, "a request before hello"
         if self._end is not None:
-            raise self._end
+            raise _copy(self._end)
         self._transport.write(frames.encode_frame(message, max_bytes=self.max_frame_bytes))
         if self._transport.get_write_buffer_size() > _MAX_UNSENT_BYTES:
-            violation = ProtocolViolation("the runtime does not read what it is sent")
-            self._finish(violation)
-            raise violation
+            self._finish(ProtocolViolation("the runtime does not read what it is sent"))
+            raise ProtocolViolation("the runtime does not read what it is sent")
 
     def _send_cancel(self, request_id: int) -> None:
         if self._end is None:
@@ -222,11 +221,11 @@ class Channel:
         self._end = end
         self._ended.set()
         if not self._hello.done():
-            self._hello.set_exception(end)
+            self._hello.set_exception(_copy(end))
             self._hello.exception()  # nobody may be waiting
         for answer in self._pending.values():
             if answer is not None and not answer.done():
-                answer.set_exception(end)
+                answer.set_exception(_copy(end))
         self._pending.clear()
         self._asked.clear()
         if self._transport is not None:
@@ -334,7 +333,7 @@ class _Connection(asyncio.Protocol):
         except frames.FrameError as exc:
             self._channel._finish(ProtocolViolation(str(exc)))
         except ProtocolViolation as exc:
-            self._channel._finish(exc)
+            self._channel._finish(_copy(exc))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._channel._intake.hold(self, 0, self._evict)
@@ -373,12 +372,17 @@ class _Connection(asyncio.Protocol):
         except frames.FrameError as exc:
             self._channel._finish(ProtocolViolation(str(exc)))
         except ProtocolViolation as exc:
-            self._channel._finish(exc)
+            self._channel._finish(_copy(exc))
         if self._transport is not None and not self._heavy_bytes and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def _evict(self) -> None:
         self._channel._finish(ProtocolViolation("a frame was left unfinished while memory for such frames was short"))
+
+
+def _copy(end: Exception) -> Exception:
+    """Return the same words to raise: an exception that is raised again and again gathers every frame, and what it holds."""
+    return type(end)(*end.args)
 
 
 def _peer_uid(transport: asyncio.Transport) -> int:

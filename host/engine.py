@@ -318,7 +318,7 @@ class Engine:
             state = (await self._call(self._client.inspect_container, name))["State"]
             if state["Running"]:
                 return None
-            killed = int(state["ExitCode"]) == 128 + watched.signal
+            killed = int(state["ExitCode"]) - 128 in watched.signals
             if killed:  # perhaps by "docker rm -f", which goes on to remove it
                 with anyio.move_on_after(_REMOVAL_WAIT_S):
                     await watched.removed.wait()
@@ -437,7 +437,7 @@ class Engine:
             return
         match action:
             case "kill":
-                watched.signal = int(attributes.get("signal", 0))
+                watched.signals.add(int(attributes.get("signal", 0)))
             case "destroy":
                 watched.removed.set()
             case "die":
@@ -450,8 +450,8 @@ class _Watched:
     on_death: Callable[[], None]
     died: asyncio.Event = field(default_factory=asyncio.Event)
     removed: asyncio.Event = field(default_factory=asyncio.Event)
-    signal: int = 0
-    """The last signal that somebody had the engine send."""
+    signals: set[int] = field(default_factory=set)
+    """What somebody had the engine send."""
 
 
 class _DeathWatch:

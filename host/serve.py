@@ -27,7 +27,7 @@ from host.egress import Egress
 from host.engine import LABEL_SERVER, Engine, EngineError
 from host.errors import Failure, Reason, StartupError
 from host.isolation import check_runtimes
-from host.memory import give_back_memory
+from host.memory import give_back_memory, keep_no_memory
 from host.patience import Patience
 from host.recovery import recover
 from host.sandbox import SandboxHost
@@ -82,7 +82,7 @@ async def serve(settings: Settings, *, stop: anyio.Event | None = None) -> None:
 
 
 async def _serve(settings: Settings, stop: anyio.Event, patience: Patience) -> None:
-    give_back_memory()
+    keep_no_memory()
     keys = Keys.of(settings)
     with closing(StateDir.open(settings.state_dir)) as state, closing(_bind(settings)) as sock:
         check_exposure(keys, settings, sock.getsockname()[0])
@@ -228,6 +228,7 @@ def _bind(settings: Settings) -> socket.socket:
 async def _sweep(host: SandboxHost, capacity: Capacity) -> None:
     for turn in itertools.count():
         await anyio.sleep(_SWEEP_S)
+        give_back_memory()
         if not host.leftovers and turn % 5:
             continue
         try:
