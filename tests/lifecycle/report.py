@@ -54,15 +54,15 @@ class Report:
     def drift(self) -> dict[str, float]:
         """How much more the last tenth used than the second, as a fraction of that; empty if there is too little to say.
 
-        Tenths of the time; in each, the median.
+        Tenths of the time; in each, the median of the memory, and the least of what goes up and down with the sessions.
         """
         if len(self.usage) < 50:
             return {}
         second, last = self._tenth(1), self._tenth(9)
         return {
             "memory": _median(last, "rss_bytes") / _median(second, "rss_bytes") - 1,
-            "descriptors": _median(last, "descriptors") / _median(second, "descriptors") - 1,
-            "threads": _median(last, "threads") / _median(second, "threads") - 1,
+            "descriptors": min(u.descriptors for u in last) / min(u.descriptors for u in second) - 1,
+            "threads": min(u.threads for u in last) / min(u.threads for u in second) - 1,
         }
 
     def memory_problems(self) -> list[str]:
