@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 
 from host.build import build_environment
 from tests.attacks.board import PROFILES, Row, table
+from tests.attacks.hosts import GROWTH_MB, memory_mb, readers, serving_hostile
 from tests.attacks.targets import Served, Weakened
-from tests.docker.harness import Client, RunningHost, running_host
+from tests.docker.harness import Client, RunningHost, running_host, until
 
 HERE = Path(__file__).parent
 VAULT = "ors-host-test-vault:latest"
@@ -114,21 +116,24 @@ def hostile_profile(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def hostile_host(hostile_image: str, hostile_profile: str) -> Iterator[RunningHost]:
-    """A host that serves the hostile runtime; it has little patience."""
-    with running_host(
-        hostile_image,
-        isolation=hostile_profile,
-        max_sessions=24,
-        max_calls=128,
-        max_kept_results="16MiB",
-        memory="256MiB",
-        pids=64,
-        cpus=0.5,
-        create_timeout=3,
-        setup_timeout=3,
-        call_timeout=3,
-        cancel_grace=0.5,
-        teardown_timeout=1,
-        start_concurrency=2,
-    ) as host:
+    """A host that serves the hostile runtime; after all attacks it has not grown."""
+    with serving_hostile(hostile_image, hostile_profile, call_timeout=40) as host:
+        asyncio.run(_use(host))
+        before = memory_mb(host)
         yield host
+        # It looks for memory to give back every ten seconds.
+        asyncio.run(until(lambda: readers(host) == [] and memory_mb(host) - before <= GROWTH_MB, 40))
+
+
+@pytest.fixture(scope="session")
+def impatient_host(hostile_image: str, hostile_profile: str) -> Iterator[RunningHost]:
+    """The same, for attacks that consist in waiting."""
+    with serving_hostile(hostile_image, hostile_profile, call_timeout=2, setup_timeout=2, create_timeout=2) as host:
+        yield host
+
+
+async def _use(host: RunningHost) -> None:
+    async with host.client() as client:
+        session = await client.create()
+        await session.call("probe")
+        await session.delete()

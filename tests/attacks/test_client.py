@@ -21,7 +21,7 @@ import ors.client
 import pytest
 
 from tests.attacks.board import CLIENT, attack
-from tests.attacks.test_environment_frames import memory_mb
+from tests.attacks.hosts import memory_mb
 from tests.docker.harness import Client, RunningHost, running_host
 
 TRAINER, AGENT_KEY = "trainer-" + uuid.uuid4().hex, "agent-" + uuid.uuid4().hex

@@ -7,15 +7,17 @@ import io
 import json
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from pydantic import ByteSize
 
 from host import docker_client
 from host.engine import Engine
 from host.errors import SandboxFailed
+from host.isolation import Profile
 from host.logs import printable
 from host.sandbox import Role, Sandbox, SandboxHost
 from host.settings import Settings
@@ -38,10 +40,11 @@ HELLOS = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def sandboxes(hostile_image: str, hostile_profile: str) -> AsyncIterator[SandboxHost]:
-    """What makes containers, with little patience."""
-    settings = Settings(image=(hostile_image,), start_timeout_s=4, isolation=hostile_profile, memory="256MiB")
+@asynccontextmanager
+async def _sandboxes(image: str, profile: str, start_timeout_s: float) -> AsyncIterator[SandboxHost]:
+    settings = Settings(
+        image=(image,), start_timeout_s=start_timeout_s, isolation=Profile(profile), memory=ByteSize(2**28)
+    )
     with (
         tempfile.TemporaryDirectory(prefix="ors-", dir="/tmp") as directory,
         closing(StateDir.open(Path(directory))) as state,
@@ -51,6 +54,20 @@ async def sandboxes(hostile_image: str, hostile_profile: str) -> AsyncIterator[S
             yield host
             assert await engine.list_ours(state.server_id) == []
             assert state.leftover_dirs() == []
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sandboxes(hostile_image: str, hostile_profile: str) -> AsyncIterator[SandboxHost]:
+    """What makes containers."""
+    async with _sandboxes(hostile_image, hostile_profile, 40) as sandboxes:
+        yield sandboxes
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def impatient(hostile_image: str, hostile_profile: str) -> AsyncIterator[SandboxHost]:
+    """The same, but doesn't wait long for a hello."""
+    async with _sandboxes(hostile_image, hostile_profile, 3) as sandboxes:
+        yield sandboxes
 
 
 def saying(hostile_image: str, *command: str) -> str:
@@ -70,7 +87,11 @@ def saying(hostile_image: str, *command: str) -> str:
         for id, (hello, what, reason) in HELLOS.items()
     ],
 )
-async def test_hello(sandboxes: SandboxHost, hostile_image: str, hello: str, reason: str) -> None:
+async def test_hello(
+    sandboxes: SandboxHost, impatient: SandboxHost, hostile_image: str, hello: str, reason: str
+) -> None:
+    if reason == "start_timeout":
+        sandboxes = impatient
     tag = await asyncio.to_thread(saying, hostile_image, hello)
     image = await sandboxes.engine.image(tag)
     if hello == "hello_twice":  # the first is a good one

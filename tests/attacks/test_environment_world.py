@@ -19,8 +19,8 @@ import pytest_asyncio
 
 from host import docker_client
 from tests.attacks.board import ENVIRONMENT, attack
+from tests.attacks.hosts import memory_mb
 from tests.attacks.targets import DONE, WEAK_LABEL
-from tests.attacks.test_environment_frames import memory_mb
 from tests.docker.harness import RunningHost, Session
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -6,22 +6,20 @@ import asyncio
 import statistics
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import aiohttp
 import pytest
 
 from tests.attacks.board import ENVIRONMENT, attack
-from tests.attacks.targets import processes_on_the_machine
-from tests.attacks.test_environment_frames import memory_mb
+from tests.attacks.hosts import GROWTH_MB, memory_mb, readers
 from tests.docker.harness import Client, RunningHost, Session, until
 
 WINDOWS = 5
 CALLS = 100
 """In one window: the 99th percentile is the second-slowest of these."""
 
-GROWTH_MB = 20
 FACTOR = 2.0
 FLOOR_MS = 10.0
 """Below this a percentile is the machine's scheduler."""
@@ -30,7 +28,6 @@ ATTACKS: list[dict[str, Any]] = [
     {"do": "heavy", "values": 400_000},
     {"do": "large", "size": 8 * 2**20},
     {"do": "many_values"},
-    {"do": "half", "size": 32 * 2**20},
     {"do": "long_error"},
     {"do": "nested"},
     {"do": "many_connections"},
@@ -88,31 +85,18 @@ async def under_attack(client: Client) -> AsyncIterator[Callable[[], int]]:
 async def settled(host: RunningHost) -> None:
     """Wait until nothing of the attacks is left: no container, and no process that reads what is heavy."""
     await until(lambda: host.containers(role="session") == [], 30)
-    await until(lambda: _readers(host) == [], 30)
-
-
-def _readers(host: RunningHost) -> list[int]:
-    return [pid for pid in processes_on_the_machine("spawn_main") if _parent(pid) == host.process.pid]
-
-
-def _parent(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return int(file.read().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
+    await until(lambda: readers(host) == [], 30)
 
 
 @attack("S01", ENVIRONMENT, "make the host grow by more than 20 MB")
 async def test_memory_after_the_attacks(hostile_host: RunningHost) -> None:
     async with hostile_host.client() as client:
-        # What is loaded at the first use of everything.
-        await asyncio.gather(*(attack_once(client, tool_input) for tool_input in ATTACKS))
-        await settled(hostile_host)
         before = memory_mb(hostile_host)
         for _ in range(2):
             await asyncio.gather(*(attack_once(client, tool_input) for tool_input in ATTACKS))
         await settled(hostile_host)
+        with suppress(TimeoutError):  # it looks for memory to give back every ten seconds
+            await until(lambda: memory_mb(hostile_host) - before <= GROWTH_MB, 25)
         after = memory_mb(hostile_host)
     print(f"host memory: {before} MB before, {after} MB after {2 * len(ATTACKS)} attacks")
     assert after - before <= GROWTH_MB
