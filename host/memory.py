@@ -8,25 +8,32 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h
 
 _LARGE_BYTES = 320 * 1024
-"""What is larger is mapped by itself and unmapped when it is freed; a fixed threshold also ends glibc's moving of it."""
+"""What is larger is mapped by itself and unmapped when it is freed: bodies and messages, but not what is read at once."""
 
 _ARENAS = 2
 
 
-def give_back_memory() -> None:
-    """Return what is free now to the kernel; without effect where the C library is another one than glibc."""
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 def keep_no_memory() -> None:
-    """Set the allocator to keep little, for the life of the process."""
+    """Set interpreter and allocator to keep little, for the life of the process; called when everything is loaded."""
+    gc.collect()
+    gc.freeze()  # what is there now stays: looking through it each time would take tens of milliseconds
     with contextlib.suppress(AttributeError, OSError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
         mallopt(_M_TRIM_THRESHOLD, _LARGE_BYTES)
         mallopt(_M_ARENA_MAX, _ARENAS)
+
+
+def give_back_memory() -> None:
+    """Free what only refers to itself, and return what is free to the kernel; takes a few milliseconds.
+
+    Bodies and messages are few and large, so the interpreter, which counts objects, would not look for them for hours.
+    """
+    gc.collect()
+    with contextlib.suppress(AttributeError, OSError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)

@@ -228,7 +228,8 @@ def _bind(settings: Settings) -> socket.socket:
 async def _sweep(host: SandboxHost, capacity: Capacity) -> None:
     for turn in itertools.count():
         await anyio.sleep(_SWEEP_S)
-        give_back_memory()
+        if turn % 5 == 0:
+            give_back_memory()
         if not host.leftovers and turn % 5:
             continue
         try:

@@ -60,7 +60,7 @@ async def _cannot_keep(target: Target, output: str) -> bool:
 
 
 async def _runs_no_command(target: Target, output: str) -> bool:
-    return "still" not in await target.run("/bin/echo still" + " | cat" * 8)
+    return "still" not in await target.run("/bin/echo still" + " | cat" * 8, timeout_s=6)
 
 
 async def _runs_on(target: Target, output: str) -> bool:
