@@ -138,8 +138,8 @@ async def test_an_engine_that_hangs(host: RunningHost, client: Client, faulty: F
                         break
                 assert time.monotonic() - started < 15
                 await asyncio.sleep(0.2)
-        status, body, _retry_after = await creating
-        assert (status, body["reason"]) == (503, "start_timeout")
+            status, body, _retry_after = await creating
+            assert (status, body["reason"]) == (503, "start_timeout")
         await deleting
     async with asyncio.timeout(15):
         while True:
