@@ -7,12 +7,17 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import anyio
+
 from host.catalog import Catalog, Environment
 from host.engine import Engine
 from host.errors import HostError
 from host.sandbox import SandboxHost
 from host.settings import Settings
 from host.state import StateDir
+
+_TASK_TIMEOUT_S = 15.0
+"""For one task of a split, which is only warned of: a build should not wait as long as a server may."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,11 @@ async def _report(environment: Environment) -> EnvironmentReport:
     problems = []
     for split in environment.splits:
         try:
-            if await environment.num_tasks(split.name):
-                await environment.task(split.name, 0)
+            with anyio.fail_after(_TASK_TIMEOUT_S):
+                if await environment.num_tasks(split.name):
+                    await environment.task(split.name, 0)
+        except TimeoutError:
+            problems.append(f"split {split.name!r} gives no task within {_TASK_TIMEOUT_S:g} s")
         except HostError as exc:  # it may need data that only the machine it is served on has
             problems.append(f"split {split.name!r} gives no task: {exc}")
     return EnvironmentReport(
