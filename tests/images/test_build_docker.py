@@ -141,7 +141,7 @@ def test_an_import_error_shows_its_traceback(tmp_path: Path, image: str, steps: 
 
 def test_an_environment_without_tools_is_refused(tmp_path: Path, image: str, steps: RecordedSteps) -> None:
     (tmp_path / "env.py").write_text(GOOD.replace("@tool", ""))
-    with pytest.raises(BuildError, match="Counting has no tools"):
+    with pytest.raises(BuildError, match="Counting: it has no tools"):
         build_environment(tmp_path, image, steps=steps)
 
 
@@ -159,7 +159,8 @@ def test_requirements_come_from_wheels_collected_outside(
     (tmp_path / "env.py").write_text("import tiny\n" + GOOD)
     assert build_environment(tmp_path, image, steps=steps).environments == COUNTING
     assert "with the wheels collected outside: done" in steps.text
-    assert output_of(client, image, "ls /opt; python -c 'import tiny; print(tiny.VALUE)'") == "env\n7"
+    # Nothing of the wheels stays; orwd is the base's place for data.
+    assert output_of(client, image, "ls /opt; python -c 'import tiny; print(tiny.VALUE)'") == "env\norwd\n7"
 
 
 def test_where_wheels_can_not_be_collected_pip_runs_inside_the_build(
