@@ -126,7 +126,7 @@ async def test_a_submission_sees_its_own_arguments_and_no_expected_value() -> No
 import gc, os, sys
 def to_roman(n):
     seen = " ".join(map(repr, gc.get_objects())) + repr(dict(os.environ)) + repr(sys.argv)
-    next_args, last_expected = str(n + 3998), "".join(reversed("XICXMCMMM"))
+    next_args, last_expected = f"[{n + 3998}]", "".join(reversed("XICXMCMMM"))
     raise LookupError(f"{n} {next_args in seen} {last_expected in seen}")
 """
     assert "LookupError: 1 False False" in text_of(await _submit("train-0", spy))
