@@ -484,9 +484,8 @@ class _DeathWatch:
             try:
                 self._stream = self._client.events(since=since, decode=True, filters=self._FILTERS)
                 for event in self._stream:
-                    since = int(
-                        event["time"]
-                    )  # a stream opened again starts here: nothing that died meanwhile is missed
+                    # A stream that is opened again starts here: nothing that died meanwhile is missed.
+                    since = int(event["time"])
                     self._loop.call_soon_threadsafe(self._told, event["Action"], event["Actor"]["Attributes"])
             except Exception as exc:  # whatever broke the stream, the answer is to open it again
                 if not self._stopped.is_set():

@@ -104,11 +104,6 @@ class FrameDecoder:
         return bodies
 
     @property
-    def at_boundary(self) -> bool:
-        """True if no frame is half read: an end of the stream here is a clean one."""
-        return not self._buffer
-
-    @property
     def buffered_bytes(self) -> int:
         """How much of an unfinished frame is held."""
         return len(self._buffer)

@@ -38,22 +38,22 @@ class TestOneMessage:
     def test_whole(self, message: dict[str, Any]) -> None:
         decoder = FrameDecoder()
         assert decoder.feed(encode_frame(message)) == [message]
-        assert decoder.at_boundary
+        assert decoder.buffered_bytes == 0
 
     def test_byte_by_byte(self, message: dict[str, Any]) -> None:
         decoder = FrameDecoder()
         data = encode_frame(message)
         for index in range(len(data) - 1):
             assert decoder.feed(data[index : index + 1]) == []
-            assert not decoder.at_boundary
+            assert decoder.buffered_bytes > 0
         assert decoder.feed(data[-1:]) == [message]
-        assert decoder.at_boundary
+        assert decoder.buffered_bytes == 0
 
     def test_with_trailing_bytes(self, message: dict[str, Any]) -> None:
         decoder = FrameDecoder()
         data = encode_frame(message)
         assert decoder.feed(data + data[:3]) == [message]
-        assert not decoder.at_boundary
+        assert decoder.buffered_bytes > 0
         assert decoder.feed(data[3:]) == [message]
 
     def test_several_at_once(self, message: dict[str, Any]) -> None:
@@ -69,7 +69,7 @@ def test_round_trip_in_any_pieces(messages: list[dict[str, Any]], data: st.DataO
     for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         found += decoder.feed(stream[start:stop])
     assert found == messages
-    assert decoder.at_boundary
+    assert decoder.buffered_bytes == 0
 
 
 @given(chunks=st.lists(st.binary(max_size=200), max_size=8))
