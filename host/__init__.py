@@ -2,7 +2,9 @@
 
 The map, from the top down; a module imports only from those below it (``tests/test_layers.py``):
 
-    cli            commands and flags
+    cli            the command line, and ``serve``
+    commands       the other commands, one module each
+    options        flags made from the settings
     build          ``ors-host build``: an image from a folder
     check          the proof that an image answers
     serve          the life of the server: opens what is below in order, closes it in reverse
@@ -40,6 +42,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     files          how much is in a directory tree
     sse            events → bytes
     lifecycle      a session's states, as a table
+    config         settings from flags, variables and a file; where each comes from
     settings       limits, times and paths
     egress_policy  what containers may reach by name, and which addresses are outside
     isolation      what each profile makes of a container

@@ -1,4 +1,4 @@
-"""The command line. ``ors-host --image X`` is ``ors-host serve --image X``; flags of ``serve`` are made from ``Settings``."""
+"""The command line. ``ors-host --image X`` is ``ors-host serve --image X``; the other commands are in ``commands/``."""
 
 from __future__ import annotations
 
@@ -6,106 +6,107 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import anyio
 import click
 import structlog
-from pydantic import ByteSize, ValidationError
 
 from host import __version__, logs
+from host.commands.build import build_command
+from host.commands.config import config_command
+from host.config import CONFIG_VARIABLE, Config, unknown_variables, variable
 from host.errors import StartupError
-from host.isolation import Profile
+from host.options import SettingsCommand, config_of, settings_options
 from host.serve import serve
-from host.settings import ENV_PREFIX, Settings
+from host.settings import ImageSettings
 
-REPEATABLE = ("image", "data", "allow_host")
-SECRET = ("api_key", "agent_key")
 _THREADS_END_S = 1.0
 
+_PARTS = {
+    "Serving": ("serve", "config"),
+    "Writing environments": ("build",),
+}
+_HELP = ("--help", "-h", "--version")
 
-class _DefaultToServe(click.Group):
-    """A group whose command may be left out: whatever isn't a command's name begins the arguments of ``serve``."""
+
+class _Commands(click.Group):
+    """Commands in parts. The command may be left out: what begins with a flag is the arguments of ``serve``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        names_command = args and (args[0] in self.commands or args[0] in ("--help", "-h", "--version"))
-        if not names_command and (args or f"{ENV_PREFIX}IMAGE" in os.environ):
-            args = ["serve", *args]
-        return super().parse_args(ctx, args)
+        serves = args[0].startswith("-") and args[0] not in _HELP if args else _is_set_up()
+        return super().parse_args(ctx, ["serve", *args] if serves else args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as exc:
+            raise click.UsageError(f"{exc.message} To serve an image: ors-host --image {args[0]}", ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in _PARTS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=100)) for name in names])
 
 
-@click.group(cls=_DefaultToServe, context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 120})
+def _is_set_up() -> bool:
+    """True if images may be named elsewhere than on the command line, so that a bare ``ors-host`` means to serve them."""
+    return variable("image") in os.environ or CONFIG_VARIABLE in os.environ
+
+
+_EPILOG = """\b
+Exit codes: 0 done; 1 it failed, or something is wrong (doctor, test); 2 the command line or a setting is wrong.
+Completion, e.g. for bash, in ~/.bashrc: eval "$(_ORS_HOST_COMPLETE=bash_source ors-host)"
+"""
+
+
+@click.group(
+    cls=_Commands,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 120},
+)
 @click.version_option(__version__, prog_name="ors-host")
 def main() -> None:
     """Serve Open Reward Standard environments, one Docker container per session.
 
     \b
-    ors-host build examples/bash_env -t bash-env:latest
-    ors-host --image bash-env:latest
+    ors-host init my_env && ors-host build my_env -t my-env && ors-host test my-env
+    ors-host --image my-env
     """
 
 
-def flag(name: str) -> str:
-    """Return a setting's flag: a unit in its name is left to the help text."""
-    return "--" + name.removesuffix("_s").replace("_", "-")
-
-
-def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for name, field in reversed(Settings.model_fields.items()):
-        default = field.get_default(call_default_factory=True)
-        shown = default.human_readable() if isinstance(default, ByteSize) else default
-        help_text = f"{field.description} [env: {ENV_PREFIX}{name.upper()}]"
-        if name not in REPEATABLE:
-            help_text = f"{help_text[:-1]}; default: {shown}]"
-        if field.annotation is bool:
-            option = click.option(flag(name), name, is_flag=True, default=None, help=help_text)
-        else:
-            option = click.option(flag(name), name, multiple=name in REPEATABLE, metavar=_metavar(name), help=help_text)
-        command = option(command)
-    return command
-
-
-def _metavar(name: str) -> str:
-    if name.endswith("_s"):
-        return "SECONDS"
-    return {
-        "image": "TAG",
-        "data": "[TAG=]DIR",
-        "state_dir": "DIR",
-        "api_key": "KEY",
-        "api_key_file": "FILE",
-        "agent_key": "KEY",
-        "agent_key_file": "FILE",
-        "host": "ADDRESS",
-        "isolation": "|".join(Profile),
-        "network": "none|internet",
-        "allow_host": "NAME",
-        "on_exit": "remove|keep",
-        "log_format": "human|json",
-        "log_level": "debug|info|warning|error",
-    }.get(name, "SIZE" if Settings.model_fields[name].annotation is ByteSize else "N")
-
-
-@main.command("serve")
-@_settings_options
-def serve_command(**flags: Any) -> None:
+@main.command("serve", cls=SettingsCommand)
+@settings_options
+def serve_command(config_file: Path | None, **flags: Any) -> None:
     """Serve the environments of one or more images until told to stop (SIGTERM or Ctrl-C)."""
-    settings = _settings({name: value for name, value in flags.items() if value not in (None, ())})
+    config = config_of(config_file, flags)
+    settings = config.settings
     if not settings.image:
         raise click.UsageError("nothing to serve: give at least one --image")
+    if any(section != ImageSettings() for section in settings.images.values()):
+        raise click.UsageError(f'{config.file}: what sections [image."TAG"] say is not applied yet')
     logs.configure(format=settings.log_format, level=settings.log_level)
-    if unknown := _unknown_variables():
-        structlog.get_logger().warning(
-            "unknown_variables", names=unknown, help="ors-host serve --help lists those there are"
-        )
+    _tell_of(config)
     others = threading.enumerate()
     try:
         anyio.run(serve, settings)
     except StartupError as exc:
         sys.exit(logs.printable(f"ors-host: {exc}"))
     _leave_threads(others)
+
+
+def _tell_of(config: Config) -> None:
+    log = structlog.get_logger()
+    if config.file is not None:
+        log.info("config", file=str(config.file))
+    if config.passed_over is not None:
+        log.info("config_not_read", file=str(config.passed_over), help="--config names the file to read")
+    if unknown := unknown_variables():
+        log.warning("unknown_variables", names=unknown, help="ors-host serve --help lists those there are")
 
 
 def _leave_threads(others: Collection[threading.Thread]) -> None:
@@ -120,45 +121,8 @@ def _leave_threads(others: Collection[threading.Thread]) -> None:
                 os._exit(0)
 
 
-def _unknown_variables() -> list[str]:
-    known = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
-    return sorted(name for name in os.environ if name.startswith(ENV_PREFIX) and name not in known)
-
-
-def _settings(given: dict[str, Any]) -> Settings:
-    try:
-        return Settings(**given)
-    except ValidationError as exc:
-        lines = []
-        for error in exc.errors(include_url=False, include_context=False):
-            name = str(error["loc"][0])
-            where = flag(name) if name in given else f"{ENV_PREFIX}{name.upper()}"
-            got = "" if name in SECRET else f" (got {error['input']!r})"
-            lines.append(f"{where}: {error['msg']}{got}")
-        raise click.UsageError("; ".join(lines)) from None
-
-
-@main.command("build")
-@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
-@click.option("-t", "--tag", required=True, metavar="TAG", help="Name of the image, e.g. my-env:latest.")
-@click.option("--data", metavar="DIR", help="Folder to read at /orwd_data while it proves that it answers.")
-@click.option("--ignore-dockerfile", is_flag=True, help="Generate a Dockerfile although the folder has its own.")
-@click.option("--print-dockerfile", is_flag=True, help="Show the Dockerfile that would be used, and stop.")
-def build_command(directory: Path, tag: str, data: str | None, ignore_dockerfile: bool, print_dockerfile: bool) -> None:
-    """Build an environment image from DIRECTORY and prove that it answers.
-
-    DIRECTORY holds a Dockerfile, or just env.py or server.py (with requirements.txt beside it if it needs packages).
-    """
-    from host.build import BuildError, build_environment, dockerfile_of
-
-    try:
-        if print_dockerfile:
-            click.echo(dockerfile_of(directory, ignore_dockerfile=ignore_dockerfile), nl=False)
-        else:
-            build_environment(directory, tag, data=data, ignore_dockerfile=ignore_dockerfile)
-    except BuildError as exc:
-        sys.exit(logs.printable(f"ors-host: {exc}"))
-
+for command in (build_command, config_command):
+    main.add_command(command)
 
 if __name__ == "__main__":
     main()

@@ -1,16 +1,19 @@
 """Every limit, time and path of the host, with its unit and its reason.
 
 A setting is given by a flag of ``ors-host serve`` (``--max-sessions``), else by an environment variable
-(``ORS_HOST_MAX_SESSIONS``), else it has the default below. The command line is made from this model (``cli.py``).
+(``ORS_HOST_MAX_SESSIONS``), else by a file (``max_sessions``), else it has the default below: ``config.py`` brings them
+together, and the command line is made from this model (``options.py``). What one image has otherwise than the others is an
+``ImageSettings``.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ByteSize, Field, SecretStr, field_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from host.egress_policy import EgressPolicy
@@ -30,10 +33,81 @@ def default_state_dir() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "ors-host"
 
 
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class ImageSettings(BaseModel):
+    """What one image has otherwise than the others: a section ``[image."TAG"]`` of the file. None is as for all."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    warm: Annotated[int, Field(ge=0)] | None = None
+    warm_max: Count | None = None
+    isolation: Profile | None = None
+    network: Literal["none", "internet"] | None = None
+    allow_host: tuple[str, ...] | None = None
+    memory: ByteSize | None = None
+    cpus: Annotated[float, Field(gt=0)] | None = None
+    pids: Count | None = None
+    tmp_size: ByteSize | None = None
+    workspace_size: ByteSize | None = None
+    disk: ByteSize | None = None
+    inodes: Count | None = None
+    data: str | None = None
+    """A folder, as ``--data TAG=DIR``."""
+    environment: Mapping[VariableName, str] = Field(default_factory=dict)
+    """Variables of the containers. They are container metadata, for all to see who may ask the engine: no place for secrets."""
+    secrets: Mapping[VariableName, Path] = Field(default_factory=dict)
+    """Files whose content each session's environment gets as secrets, under these names; a client's own counts more."""
+
+    @field_validator("allow_host")
+    @classmethod
+    def _check_names(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None if value is None else EgressPolicy.allow(value).allowed or ()
+
+    @field_validator("environment")
+    @classmethod
+    def _check_variables(cls, value: Mapping[str, str]) -> Mapping[str, str]:
+        for name, text in value.items():
+            if name == "PYTHONHASHSEED" or name.startswith("ORS_"):
+                raise ValueError(f"{name} is the host's own; choose another name")
+            if "\0" in text:
+                raise ValueError(f"the value of {name} has a NUL character in it")
+        return value
+
+    def as_settings(self) -> dict[str, Any]:
+        """Return the fields of ``Settings`` that differ for this image."""
+        own = {"data", "environment", "secrets"}
+        changed = {name: value for name, value in self if value is not None and name not in own}
+        if "network" in changed:
+            changed.setdefault("allow_host", ())  # "none" is none, whatever list holds for the others
+        return changed
+
+
 class Settings(BaseSettings):
     """The settings of one host; frozen once read."""
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid")
+
+    images: Annotated[Mapping[str, ImageSettings], NoDecode] = Field(
+        default_factory=dict, description='Per image, by its tag: sections [image."TAG"] of the file.'
+    )
+
+    def for_image(self, tag: str) -> Settings:
+        """Return the settings as they are for one image's containers."""
+        section = self.images.get(tag)
+        return self if section is None else self.model_copy(update=section.as_settings())
+
+    def environment_of(self, tag: str) -> Mapping[str, str]:
+        """Return the variables that an image's containers have besides the host's own."""
+        return self.images[tag].environment if tag in self.images else {}
+
+    @property
+    def data_folders(self) -> tuple[str, ...]:
+        """``data``, and what the images' sections have for images of which it says nothing."""
+        named = {value.partition("=")[0] for value in self.data}
+        sections = ((tag, self.images[tag]) for tag in self.image if tag in self.images and tag not in named)
+        return (*self.data, *(f"{tag}={section.data}" for tag, section in sections if section.data is not None))
 
     # What is served, and where
     image: Annotated[tuple[str, ...], NoDecode] = Field(
@@ -92,6 +166,10 @@ class Settings(BaseSettings):
     max_sessions: Count = Field(64, description="Most sessions at once, those being created included.")
     queue_size: int = Field(256, ge=0, description="Creations that may wait for a free place; more are refused.")
     queue_timeout_s: Seconds = Field(60, description="Longest wait for a free place, in seconds; then 503.")
+    warm: int = Field(
+        1, ge=0, description="Containers of each image that wait, started, for a session; 0 starts none beforehand."
+    )
+    warm_max: Count = Field(8, description="Most that wait when sessions come many at a time; at least --warm.")
     start_concurrency: Count = Field(8, description="Containers started at the same time.")
     max_calls: Count = Field(64, description="Tool calls in flight in one session.")
     max_connections: Count = Field(4096, description="Connections of clients; more are closed at once.")
@@ -158,3 +236,22 @@ class Settings(BaseSettings):
 
     log_format: Literal["human", "json"] = Field("human", description="How log lines look.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged.")
+
+
+OPTIONS = {name: field for name, field in Settings.model_fields.items() if name != "images"}
+"""What can be given by a flag and a variable: all but the images' sections."""
+
+SECRET = frozenset({"api_key", "agent_key"})
+"""Shown to nobody."""
+
+SECTIONS = {
+    "image": "What is served, and where",
+    "api_key": "Who may ask",
+    "max_sessions": "How many",
+    "isolation": "How far containers are shut in",
+    "memory": "What one container may use",
+    "start_timeout_s": "How long",
+    "max_body": "How large",
+    "log_format": "Logging",
+}
+"""The first option of each part of the help → its title."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import ByteSize
 
-from host.cli import flag
-from host.settings import Settings
+from host.config import flag
+from host.settings import OPTIONS
 
 README = Path(__file__).parent.parent / "README.md"
 START = "<!-- settings table: kept equal to host/settings.py by tests/test_readme.py -->\n"
@@ -16,7 +16,7 @@ END = "<!-- end of settings table -->\n"
 
 def table() -> str:
     lines = ["| flag | default | what |", "|---|---|---|"]
-    for name, field in Settings.model_fields.items():
+    for name, field in OPTIONS.items():
         default = field.get_default(call_default_factory=True)
         if isinstance(default, ByteSize):
             default = default.human_readable()
@@ -33,7 +33,7 @@ def test_the_settings_table_is_true() -> None:
 
 
 def test_every_setting_has_a_description() -> None:
-    assert [name for name, field in Settings.model_fields.items() if not field.description] == []
+    assert [name for name, field in OPTIONS.items() if not field.description] == []
 
 
 if __name__ == "__main__":

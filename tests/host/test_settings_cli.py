@@ -14,7 +14,7 @@ from pydantic import ByteSize, ValidationError
 from host import cli
 from host.cli import main
 from host.errors import StartupError
-from host.settings import Settings
+from host.settings import OPTIONS, Settings
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +82,7 @@ def test_units(served: list[Settings]) -> None:
 
 def test_every_setting_has_a_flag_that_says_its_variable_and_default() -> None:
     text = " ".join(run("serve", "--help").output.split())
-    for name, field in Settings.model_fields.items():
+    for name, field in OPTIONS.items():
         flag = "--" + name.removesuffix("_s").replace("_", "-")
         assert f"{flag} " in text, flag
         assert f"ORS_HOST_{name.upper()}" in text
