@@ -1,0 +1,73 @@
+"""How much is measured: the full benchmark, and the quick one, which shows that all of it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Numbers of one profile. Rounds are of both sides in turn; times are in seconds."""
+
+    name: str
+    call_rounds: int
+    calls_per_round: int
+    throughput_rounds: int
+    throughput_s: float
+    throughput_sessions: int
+    large_rounds: int
+    large_per_round: int
+    creations: int
+    churn_s: float
+    churn_clients: int
+    burst: int
+    starts: int
+    sessions: tuple[int, ...]
+    """How many there are at the steps of the ramp; the last is where idle CPU and the host's memory are measured."""
+    idle_s: float
+    mixed_s: float
+    peer_starts: int
+    peer_calls: int
+
+
+FULL = Plan(
+    name="full",
+    call_rounds=20,
+    calls_per_round=200,
+    throughput_rounds=6,
+    throughput_s=4.0,
+    throughput_sessions=32,
+    large_rounds=10,
+    large_per_round=20,
+    creations=40,
+    churn_s=60.0,
+    churn_clients=8,
+    burst=100,
+    starts=25,
+    sessions=(1, 10, 50, 100, 200),
+    idle_s=60.0,
+    mixed_s=20.0,
+    peer_starts=10,
+    peer_calls=200,
+)
+
+QUICK = Plan(
+    name="quick",
+    call_rounds=3,
+    calls_per_round=50,
+    throughput_rounds=2,
+    throughput_s=1.0,
+    throughput_sessions=8,
+    large_rounds=3,
+    large_per_round=4,
+    creations=4,
+    churn_s=6.0,
+    churn_clients=8,
+    burst=16,
+    starts=4,
+    sessions=(1, 5, 20),
+    idle_s=10.0,
+    mixed_s=4.0,
+    peer_starts=2,
+    peer_calls=10,
+)

@@ -1,0 +1,17 @@
+"""Which rows are measured together, in the order in which they are."""
+
+from __future__ import annotations
+
+from bench.context import Group
+from bench.images import NATIVE_IMAGE, SDK_IMAGE
+from bench.rows import calls, churn, creation, start
+from bench.table import BURST, CALL, CHURN, COLD, LARGE, START, THROUGHPUT, WARM
+
+GROUPS = (
+    Group((CALL, LARGE), calls.latency, SDK_IMAGE),
+    Group((THROUGHPUT,), calls.throughput, SDK_IMAGE),
+    Group((WARM,), creation.warm, NATIVE_IMAGE),
+    Group((COLD,), creation.cold, NATIVE_IMAGE),
+    Group((CHURN, BURST), churn.churn_and_burst, NATIVE_IMAGE),
+    Group((START,), start.start, NATIVE_IMAGE),
+)
