@@ -15,8 +15,9 @@ from . import __version__, egress, messages
 from .adapter import Adapter
 from .faults import log_exception
 from .hardening import harden, unbuffer_output
+from .link import ProtocolViolation
 from .loader import LoadError, load
-from .worker import ProtocolViolation, Worker
+from .worker import Worker
 
 ENVIRONMENT_DIRECTORY = "/opt/env"
 SOCKET_DIRECTORY = os.environ.get("ORS_RUNTIME_SOCKET_DIR", "/run/ors")

@@ -9,19 +9,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-
-_MAX_THREADS = 512
-"""More than the requests a worker accepts at once, so that no call waits for another one's thread."""
-
-_executor = ThreadPoolExecutor(max_workers=_MAX_THREADS, thread_name_prefix="call")
-# Threads are kept for reuse: when the agent has used up the container's process limit, no new one can be started.
 
 
 async def call(fn: Callable[..., Any], *args: Any, on_cancel: Callable[[], None] | None = None) -> Any:
@@ -44,38 +40,90 @@ async def run_in_thread(fn: Callable[..., T], *args: Any, on_cancel: Callable[[]
         asyncio.CancelledError: this task was cancelled; ``fn`` has ended all the same.
         BaseException: whatever ``fn`` raises.
     """
-    started = asyncio.wrap_future(_submit(contextvars.copy_context(), fn, args))
+    run = _Run(fn, args)
+    _give(run)
     cancelled: asyncio.CancelledError | None = None
-    while not started.done():
+    while run.outcome is None:
         try:
-            await asyncio.wait([started])
+            await run.wait()
         except asyncio.CancelledError as exc:
             cancelled = exc
             if on_cancel is not None:
                 on_cancel()
     if cancelled is not None:
-        started.exception()  # seen: the cancellation is what the caller gets
         raise cancelled
-    kind, value = started.result()
+    kind, value = run.outcome
     if kind == "raised":
         raise value
     return value  # type: ignore[no-any-return]
 
 
-def _submit(context: contextvars.Context, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    abandoned = False
+class _Run:
+    """One function, run by a thread; its outcome is there once the loop was told.
 
-    def run() -> tuple[str, Any]:
-        # The outcome travels as a value: a future refuses to carry StopIteration, and treats CancelledError as its own.
-        if abandoned:
-            return "raised", RuntimeError("not run")
+    A future of asyncio's would not do: it ends when the task that awaits it is cancelled, refuses to carry StopIteration, and
+    treats CancelledError as its own.
+    """
+
+    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.outcome: tuple[str, Any] | None = None
+        self._fn = fn
+        self._args = args
+        self._context = contextvars.copy_context()
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def wait(self) -> None:
+        """Wait for the outcome; a cancelled wait may be followed by another."""
+        self._waiter = self._loop.create_future()
+        await self._waiter
+
+    def run(self, then: Callable[[], None]) -> None:
+        """Run it, in the thread; ``then`` is called when the thread has nothing left to do but tell the loop."""
+        outcome: tuple[str, Any]
         try:
-            return "returned", context.run(fn, *args)
+            outcome = "returned", self._context.run(self._fn, *self._args)
         except BaseException as exc:
-            return "raised", exc
+            outcome = "raised", exc
+        then()
+        with contextlib.suppress(RuntimeError):  # a loop that was closed meanwhile: nobody waits
+            self._loop.call_soon_threadsafe(self._ended, outcome)
 
+    def _ended(self, outcome: tuple[str, Any]) -> None:
+        self.outcome = outcome
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class _Thread:
+    """A thread that does one run after another. It is kept: what the process limit has left once may not be there again."""
+
+    def __init__(self) -> None:
+        self._runs: SimpleQueue[_Run] = SimpleQueue()
+        threading.Thread(target=self._work, name="call", daemon=True).start()
+
+    def give(self, run: _Run) -> None:
+        """Have it do this next."""
+        self._runs.put(run)
+
+    def _work(self) -> None:
+        while True:
+            self._runs.get().run(self._rest)
+
+    def _rest(self) -> None:
+        _resting.append(self)
+
+
+_resting: list[_Thread] = []
+"""The threads with nothing to do; the last one to come is the first to go, as its memory is still at hand."""
+
+
+def _give(run: _Run) -> None:
     try:
-        return _executor.submit(run)
-    except RuntimeError as exc:
-        abandoned = True  # the executor keeps the work in its queue although it could not start a thread for it
-        raise RuntimeError(f"no thread could be started for the call: {exc}") from exc
+        thread = _resting.pop()
+    except IndexError:
+        try:
+            thread = _Thread()
+        except RuntimeError as exc:
+            raise RuntimeError(f"no thread could be started for the call: {exc}") from exc
+    thread.give(run)

@@ -42,12 +42,26 @@ def encode_frame(message: Any, *, max_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> b
         FrameTooLarge: the encoded body is over ``max_bytes``.
         ValueError: the message has no JSON form (lone surrogates, a type that is not JSON's).
     """
-    try:
-        body = to_json(message, inf_nan_mode="null")
-    except (PydanticSerializationError, UnicodeEncodeError) as exc:
-        raise ValueError(f"not JSON: {exc}") from exc
+    body = encode(message)
     if len(body) > max_bytes:
         raise FrameTooLarge(len(body), max_bytes)
+    return frame(body)
+
+
+def encode(value: Any) -> bytes:
+    """Return ``value`` as JSON, as ``encode_frame`` does.
+
+    Raises:
+        ValueError: it has no JSON form.
+    """
+    try:
+        return to_json(value, inf_nan_mode="null")
+    except (PydanticSerializationError, UnicodeEncodeError) as exc:
+        raise ValueError(f"not JSON: {exc}") from exc
+
+
+def frame(body: bytes) -> bytes:
+    """Return the frame with this body, which must be a JSON object of no more than the limit."""
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
@@ -59,7 +73,7 @@ class FrameDecoder:
         self._buffer = bytearray()
         self._dead = False
 
-    def feed(self, data: bytes) -> list[dict[str, Any]]:
+    def feed(self, data: bytes | memoryview) -> list[dict[str, Any]]:
         """Return the messages that ``data`` completes, in order.
 
         Raises:
@@ -73,7 +87,7 @@ class FrameDecoder:
             self._buffer.clear()
             raise
 
-    def bodies(self, data: bytes) -> list[bytes]:
+    def bodies(self, data: bytes | memoryview) -> list[bytes]:
         """Return the bodies that ``data`` completes, in order and unread: for one who must know how heavy they are first.
 
         Raises:

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from .answering import Answer
 from .scope import CallScope, current_scope
 
 KEEP_S = 60.0
@@ -19,9 +20,6 @@ KEEP_S = 60.0
 
 MAX_KEPT_BYTES = 64 * 1024 * 1024
 MAX_REMEMBERED_IDS = 10_000
-
-Answer = Callable[[int], bytes]
-"""From a request's id to the frame that answers it."""
 
 
 class Job:
@@ -117,7 +115,7 @@ class Jobs:
         self._running.discard(job)
         if call_id is None:
             return
-        size = len(answer(0))
+        size = len(answer.member)
         self._kept[call_id] = (time.monotonic(), size)
         self._kept_bytes += size
         self._drop_old()

@@ -98,6 +98,7 @@ __all__ = [
     "Welcome",
     "describe",
     "error",
+    "error_body",
     "notification",
     "parse_message",
     "request",
@@ -260,8 +261,12 @@ def result(request_id: int, value: Any) -> dict[str, Any]:
 
 def error(request_id: int, fault: Fault, message: str) -> dict[str, Any]:
     """Return an error answer as a JSON object."""
-    body = {"code": APPLICATION_ERROR, "message": message, "data": {"fault": fault}}
-    return {"jsonrpc": "2.0", "id": request_id, "error": body}
+    return {"jsonrpc": "2.0", "id": request_id, "error": error_body(fault, message)}
+
+
+def error_body(fault: Fault, message: str) -> dict[str, Any]:
+    """Return the ``error`` of an error answer."""
+    return {"code": APPLICATION_ERROR, "message": message, "data": {"fault": fault}}
 
 
 def describe(exc: ValidationError) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import functools
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -88,13 +87,40 @@ async def test_cancelling_waits_for_the_thread_and_says_so_to_it() -> None:
 async def test_without_room_for_a_thread_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
 
-    class Full(ThreadPoolExecutor):
-        def _adjust_thread_count(self) -> None:
-            raise RuntimeError("can't start new thread")
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
 
-    executor: Any = Full(max_workers=1)
-    monkeypatch.setattr(calling, "_executor", executor)
+    monkeypatch.setattr(calling, "_resting", [])
+    monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(RuntimeError, match="no thread could be started"):
         await run_in_thread(ran.append, "late")
-    executor._work_queue.get_nowait().run()  # as a thread that becomes free later would
     assert ran == []
+
+
+async def test_threads_are_kept_for_the_next_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calling, "_resting", [])
+    gate = threading.Event()
+    busy = asyncio.create_task(call(lambda: (gate.wait(10), threading.current_thread())[1]))
+    first = await call(threading.current_thread)
+    assert await call(threading.current_thread) is first
+    gate.set()
+    assert await busy is not first
+
+
+def test_a_thread_outlives_the_loop_that_waited_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    rested = threading.Event()
+
+    class Resting(list[Any]):
+        def append(self, thread: Any) -> None:
+            super().append(thread)
+            rested.set()
+
+    async def begin() -> None:
+        calling._give(calling._Run(gate.wait, (10,)))
+
+    monkeypatch.setattr(calling, "_resting", Resting())
+    gate = threading.Event()
+    asyncio.run(begin())
+    gate.set()
+    assert rested.wait(10)
+    assert asyncio.run(call(lambda: "the same thread, still there")) == "the same thread, still there"

@@ -12,8 +12,10 @@ import pytest
 
 from sandbox_runtime import Environment, TextBlock, ToolOutput, frames, jobs, messages, shell, tool, worker
 from sandbox_runtime.adapter import Adapter
+from sandbox_runtime.answering import Answer
+from sandbox_runtime.link import ProtocolViolation
 from sandbox_runtime.messages import Hello, Request
-from sandbox_runtime.worker import ProtocolViolation, Worker, encode_result
+from sandbox_runtime.worker import Worker
 from tests.runtime.fake_host import TOKEN, FakeHost, HostLink
 
 
@@ -222,7 +224,7 @@ class TestRequests:
         slow = link.ask("call", name="blocking", input={})
         await switch.wait_started()
         quick = [link.ask("prompt") for _ in range(5)]
-        assert [(await link.answer()).id for _ in quick] == quick
+        assert sorted([(await link.answer()).id for _ in quick]) == quick
         switch.go.set()
         assert (await link.answer()).id == slow
 
@@ -472,5 +474,5 @@ class TestHostThatLies:
 
 
 def test_flat_lists_of_any_length_are_sent() -> None:
-    frame = encode_result(1, [{"n": n} for n in range(10_000)], frames.DEFAULT_MAX_FRAME_BYTES)
+    frame = Answer.of([{"n": n} for n in range(10_000)]).frame(1, frames.DEFAULT_MAX_FRAME_BYTES)
     assert len(frames.FrameDecoder().feed(frame)[0]["result"]) == 10_000
