@@ -12,7 +12,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup venv engine base check test soak demo examples clean
+.PHONY: help setup venv engine base check test soak bench demo examples clean
 
 help: ## Show this list
 	@sed -n -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -46,6 +46,9 @@ test: setup ## Run the test suite (ARGS="-k name" to choose)
 
 soak: setup ## Sessions and faults at random (MINUTES=10, SEED=… to repeat; or CYCLES=5000: create and delete)
 	@$(BIN)/python -m tests.lifecycle.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(CYCLES),--cycles $(CYCLES))
+
+bench: setup ## Measure against ors-sdk's own server and the engine itself (QUICK=1: 3 minutes; ONLY=row,…)
+	@$(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 examples: setup
 	@for name in $(EXAMPLES); do $(BIN)/ors-host build examples/$$name -t $${name//_/-}:latest; done

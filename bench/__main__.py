@@ -22,7 +22,7 @@ from bench.machine import Machine
 from bench.ours import remove_all
 from bench.plan import FULL, QUICK
 from bench.rows import GROUPS
-from bench.table import ROWS, Row
+from bench.table import ON_REQUEST, ROWS, Row
 from host import docker_client
 from host.build import BuildError
 from host.progress import Steps
@@ -56,7 +56,7 @@ def main(quick: bool, only: str, list_rows: bool, output: Path) -> None:
 
 def _chosen(only: str) -> set[str]:
     names = {spec.name for spec in ROWS}
-    chosen = set(filter(None, only.replace(",", " ").split())) or names
+    chosen = set(filter(None, only.replace(",", " ").split())) or names - {spec.name for spec in ON_REQUEST}
     if unknown := chosen - names:
         raise click.UsageError(f"no such row: {', '.join(sorted(unknown))}; --list shows them")
     return chosen
@@ -78,7 +78,10 @@ def _run(
         remove_all(engine, f"{LABEL}={os.getpid()}")
     rows.sort(key=lambda row: ROWS.index(row.spec))
     report.write(output, report.as_json(machine, plan.name, rows))
-    Console(width=None if sys.stdout.isatty() else 160).print(report.terminal_table(rows))
+    output_console = Console(width=None if sys.stdout.isatty() else 160)
+    for table in (report.terminal_table(rows), report.scale_table(rows)):
+        if table is not None:
+            output_console.print(table)
     console.print(f"[dim]{machine.words()}; all of it: {output}[/]")
     return rows
 

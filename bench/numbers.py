@@ -76,7 +76,9 @@ class Target:
 
 
 def ms(seconds: float) -> str:
-    """Return a time in milliseconds, to three digits or so."""
+    """Return a time in milliseconds, to three digits or so; a dash for NaN."""
+    if math.isnan(seconds):
+        return "–"
     value = seconds * 1000
     return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 10 else f"{value:.2f} ms"
 

@@ -27,6 +27,14 @@ def pss_bytes(pid: int) -> int:
     return 0
 
 
+def rss_bytes(pid: int) -> int:
+    """Return a process's resident set size; 0 if it is gone."""
+    try:
+        return int(_stat(pid)[21]) * os.sysconf("SC_PAGE_SIZE")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
 def cpu_s(pid: int) -> float:
     """Return the CPU time that a process has used, in seconds (to 10 ms); 0 if it is gone."""
     try:
@@ -52,15 +60,7 @@ def tree(pid: int) -> list[int]:
 
 def named(*prefixes: str) -> list[int]:
     """Return the processes whose program's name begins with one of these."""
-    found = []
-    for pid in all_pids():
-        try:
-            words = (PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if Path(os.fsdecode(words[0])).name.startswith(prefixes):
-            found.append(pid)
-    return found
+    return [pid for pid in all_pids() if Path((arguments(pid) or [""])[0]).name.startswith(prefixes)]
 
 
 def all_pids() -> list[int]:
@@ -68,12 +68,12 @@ def all_pids() -> list[int]:
     return [int(entry) for entry in os.listdir(PROC) if entry.isdigit()]
 
 
-def has_argument(pid: int, word: str) -> bool:
-    """Return True if a process was started with this argument."""
+def arguments(pid: int) -> list[str]:
+    """Return the words that a process was started with; none if it is gone."""
     try:
-        return os.fsencode(word) in (PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+        return os.fsdecode((PROC / str(pid) / "cmdline").read_bytes()).split("\0")
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return []
 
 
 class Cgroup:

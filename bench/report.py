@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,20 @@ from rich.markup import escape
 from rich.table import Table
 
 from bench.machine import Machine
-from bench.numbers import Verdict
+from bench.numbers import Verdict, mb, ms
 from bench.table import Row
 
 FORMAT = 1
+STEP_COLUMNS = (
+    "sessions",
+    "created",
+    "host",
+    "whole of a session",
+    "small call p50",
+    "p99",
+    "command p50",
+    "1 MB p50",
+)
 _STYLES = {Verdict.OK: "green", Verdict.MISSED: "red", Verdict.STATED: "", Verdict.NOT_RUN: "yellow"}
 
 
@@ -30,6 +41,32 @@ def terminal_table(rows: Sequence[Row]) -> Table:
         target = str(row.spec.target or "")
         table.add_row(row.spec.title, target, escape(row.measured or row.error), rate, verdict, escape(row.note))
     return table
+
+
+def scale_table(rows: Sequence[Row]) -> Table | None:
+    """Return how cost grows with sessions, if that was measured."""
+    steps = next((row.details["steps"] for row in rows if "steps" in row.details), None)
+    if steps is None:
+        return None
+    table = Table(title="How cost grows with sessions", title_justify="left", pad_edge=False)
+    for name in STEP_COLUMNS:
+        table.add_column(name, justify="right")
+    for step in steps:
+        table.add_row(*step_cells(step))
+    return table
+
+
+def step_cells(step: dict[str, Any]) -> list[str]:
+    """Return one line of that table, under ``STEP_COLUMNS``."""
+    times = [step[f"{kind}_s"] for kind in ("small", "command", "large")]
+    small, command, large = (each or {"p50": math.nan, "p99": math.nan} for each in times)
+    return [
+        str(step["sessions"]),
+        f"{step['creations_per_s']:.1f}/s",
+        mb(step["host_bytes"]),
+        mb(step["whole_bytes_per_session"]),
+        *(ms(each) for each in (small["p50"], small["p99"], command["p50"], large["p50"])),
+    ]
 
 
 def as_json(machine: Machine, profile: str, rows: Sequence[Row]) -> dict[str, Any]:
@@ -60,6 +97,11 @@ def markdown(results: dict[str, Any]) -> str:
     for row in results["rows"]:
         measured = row["measured"] or row["error"].splitlines()[0]
         lines.append(f"| {row['title']} | {row['target'] or '–'} | {_cell(measured)} | {row['verdict']} |")
+    for row in results["rows"]:
+        if steps := row["details"].get("steps"):
+            lines += ["", f"How cost grows with sessions ({row['note']}):", ""]
+            lines += [f"| {' | '.join(STEP_COLUMNS)} |", "|" + "---:|" * len(STEP_COLUMNS)]
+            lines += [f"| {' | '.join(step_cells(step))} |" for step in steps]
     return "\n".join(lines) + "\n"
 
 

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from bench.context import Group
 from bench.images import NATIVE_IMAGE, SDK_IMAGE
-from bench.rows import calls, churn, creation, start
-from bench.table import BURST, CALL, CHURN, COLD, LARGE, START, THROUGHPUT, WARM
+from bench.rows import calls, churn, creation, scale, start, thousand
+from bench.table import (
+    BURST,
+    CALL,
+    CHURN,
+    COLD,
+    HOST_MEMORY,
+    IDLE,
+    LARGE,
+    MEMORY,
+    SCALE,
+    START,
+    THOUSAND,
+    THROUGHPUT,
+    WARM,
+)
 
 GROUPS = (
     Group((CALL, LARGE), calls.latency, SDK_IMAGE),
@@ -14,4 +28,6 @@ GROUPS = (
     Group((COLD,), creation.cold, NATIVE_IMAGE),
     Group((CHURN, BURST), churn.churn_and_burst, NATIVE_IMAGE),
     Group((START,), start.start, NATIVE_IMAGE),
+    Group((MEMORY, HOST_MEMORY, IDLE, SCALE), scale.scale, NATIVE_IMAGE),
+    Group((THOUSAND,), thousand.thousand, NATIVE_IMAGE),
 )
