@@ -35,6 +35,8 @@ The map, from the top down; a module imports only from those below it (``tests/t
     engine         Docker: create, start, remove, list what is ours, tell of deaths
     docker_client  the one module that imports ``docker``
     channel        requests and answers over the unix socket, matched by id
+    doorstep       the socket that a runtime dials, and what guards it
+    requests       the open ones of a channel, by id
     intake         what all channels share: memory for what comes in, and a process for what is heavy to read
     answers        what a runtime answers, checked
     state          the state directory: identity, lock, sockets

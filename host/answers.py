@@ -28,8 +28,8 @@ from sandbox_runtime.messages import (
     describe,
 )
 
-LIGHT_BYTES = 1024 * 1024
-"""Text costs about 2 ms a MiB; a screenshot is smaller."""
+LIGHT_BYTES = 2 * 1024 * 1024
+"""Text costs about 2 ms a MiB; a screenshot is smaller, and so is a MiB of lines, whose ends are escaped."""
 
 LIGHT_VALUES = 20_000
 """Objects, arrays and their members cost up to 0.8 µs each, parsed and written again."""

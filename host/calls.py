@@ -37,18 +37,38 @@ class Outcome:
 
 
 class ToolCall:
-    """One call; ``outcome`` is there once ``done`` is set."""
+    """One call; ``outcome`` is there once it has ended."""
 
     def __init__(self, call_id: str) -> None:
         self.id = call_id
-        self.done = asyncio.Event()
         self.outcome: Outcome | None = None
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    async def wait(self, timeout_s: float) -> Outcome | None:
+        """Wait until the call has ended, but no longer than that; return its outcome if it has one."""
+        if self.outcome is None:
+            loop = asyncio.get_running_loop()
+            waiter = loop.create_future()
+            self._waiters.add(waiter)
+            timer = loop.call_later(timeout_s, _wake, waiter)
+            try:
+                await waiter
+            finally:
+                timer.cancel()
+                self._waiters.discard(waiter)
+        return self.outcome
 
     def finish(self, outcome: Outcome) -> None:
         """Give the call its outcome; the first one holds."""
         if self.outcome is None:
             self.outcome = outcome
-            self.done.set()
+            for waiter in self._waiters:
+                _wake(waiter)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 class KeptResults:

@@ -17,9 +17,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import os
-import socket
-import struct
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,8 +25,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from host.answers import MAX_FAULT_CHARS, InvalidAnswer, Verdict, is_light
+from host.doorstep import bind, peer_uid, shared_groups
 from host.intake import Intake
-from host.state import SOCKET_NAME, TOKEN_NAME
+from host.requests import OpenRequests, copy_of
 from sandbox_runtime import frames, messages
 from sandbox_runtime.messages import Fault, Hello, Method, Request, Response
 
@@ -79,16 +77,14 @@ class Channel:
         self._server: asyncio.Server | None = None
         self._transport: asyncio.Transport | None = None
         self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
-        self._pending: dict[int, asyncio.Future[Any] | None] = {}  # None: nobody waits any more
-        self._asked: dict[int, Method] = {}
-        self._next_id = 1
+        self._requests = OpenRequests()
         self._end: Exception | None = None
         self._ended = asyncio.Event()
 
     @property
     def shared_groups(self) -> tuple[int, ...]:
-        """Groups that the container's root needs to reach the socket: ours, where this process isn't root itself."""
-        return () if os.geteuid() == 0 else (os.getegid(),)
+        """The groups that the container's root needs to reach the socket."""
+        return shared_groups()
 
     @property
     def ended(self) -> bool:
@@ -96,34 +92,13 @@ class Channel:
         return self._end is not None
 
     async def listen(self, *, owner: tuple[int, int] | None, again: bool = False) -> None:
-        """Make the directory with the token and the socket in it, and listen.
-
-        With ``again`` the directory is there, of a container that an earlier host made, and only the socket is new.
-
-        ``owner`` is the (uid, gid) the runtime has on the host under user-namespace remapping, else None. A host that is not
-        root can't give files away: it shares them with the container's root through its own group instead.
+        """Make the directory and the socket in it, as ``doorstep.bind`` does, and listen.
 
         Raises:
-            OSError: the directory or the socket can't be made.
+            OSError: they can't be made.
         """
-        shared = bool(self.shared_groups)
-        token = self.directory / TOKEN_NAME
-        path = self.directory / SOCKET_NAME
-        if again:
-            path.unlink(missing_ok=True)
-        else:
-            self.directory.mkdir(mode=0o700)
-            token.touch(mode=0o600)
-            token.write_text(self._token)
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock = bind(self.directory, self._token, owner=owner, again=again)
         try:
-            sock.bind(str(path))
-            for name, mode in ((path, 0o660 if shared else 0o600), (token, 0o440 if shared else 0o400)):
-                os.chmod(name, mode)
-            if owner is not None:
-                for name in (path, token, self.directory):
-                    os.chown(name, *owner)
-            os.chmod(self.directory, 0o750 if shared else 0o700)
             loop = asyncio.get_running_loop()
             self._server = await loop.create_unix_server(lambda: _Connection(self), sock=sock, backlog=4)
         except BaseException:
@@ -160,32 +135,30 @@ class Channel:
             frames.FrameTooLarge: the request itself is over the limit.
         """
         if self._end is not None:
-            raise _copy(self._end)
-        request_id = self._next_id
-        self._next_id += 1
+            raise copy_of(self._end)
+        request_id = self._requests.new_id()
         self._send(messages.request(request_id, method, params))
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._pending[request_id] = answer
-        self._asked[request_id] = method
+        self._requests.open(request_id, method)
         try:
-            # wait() leaves the future alone when it times out or is cancelled: the answer may still be owed.
-            await asyncio.wait((answer,), timeout=timeout_s)
-            if answer.done():
-                return answer.result()
+            return await self._requests.wait(request_id, timeout_s)
+        except TimeoutError:
             self._send_cancel(request_id)
-            await asyncio.wait((answer,), timeout=cancel_grace_s)
-            raise RequestTimeout(ended=answer.done() and self._end is None)
+            raise RequestTimeout(ended=await self._has_ended(request_id, cancel_grace_s)) from None
         except asyncio.CancelledError:
-            if not answer.done():
-                self._send_cancel(request_id)
+            self._send_cancel(request_id)
             raise
-        finally:
-            if not answer.done():
-                answer.cancel()
-                if request_id in self._pending:
-                    self._pending[request_id] = None
-            elif not answer.cancelled():
-                answer.exception()  # seen: an answer in the grace period is nobody's
+
+    async def _has_ended(self, request_id: int, grace_s: float) -> bool:
+        """Wait for the answer to a request that was cancelled, whatever it is; return whether it came."""
+        if request_id not in self._requests:
+            return False
+        try:
+            await self._requests.wait(request_id, grace_s)
+        except (RuntimeFault, InvalidAnswer):
+            return True
+        except (TimeoutError, ChannelClosed, ChannelBroken, ProtocolViolation):
+            return False
+        return True
 
     def peer_died(self) -> None:
         """Take note that the container is dead, in case its end of the socket is slow to say so (or never connected)."""
@@ -204,14 +177,14 @@ class Channel:
     def _send(self, message: Mapping[str, Any]) -> None:
         assert self._transport is not None, "a request before hello"
         if self._end is not None:
-            raise _copy(self._end)
+            raise copy_of(self._end)
         self._transport.write(frames.encode_frame(message, max_bytes=self.max_frame_bytes))
         if self._transport.get_write_buffer_size() > _MAX_UNSENT_BYTES:
             self._finish(ProtocolViolation("the runtime does not read what it is sent"))
             raise ProtocolViolation("the runtime does not read what it is sent")
 
     def _send_cancel(self, request_id: int) -> None:
-        if self._end is None:
+        if request_id in self._requests:  # else its answer came meanwhile, or the channel ended
             with contextlib.suppress(ProtocolViolation):  # recorded as the channel's end
                 self._send(messages.notification("cancel", {"id": request_id}))
 
@@ -221,13 +194,9 @@ class Channel:
         self._end = end
         self._ended.set()
         if not self._hello.done():
-            self._hello.set_exception(_copy(end))
+            self._hello.set_exception(copy_of(end))
             self._hello.exception()  # nobody may be waiting
-        for answer in self._pending.values():
-            if answer is not None and not answer.done():
-                answer.set_exception(_copy(end))
-        self._pending.clear()
-        self._asked.clear()
+        self._requests.end(end)
         if self._transport is not None:
             self._transport.abort()
 
@@ -236,7 +205,7 @@ class Channel:
     def _connected(self, transport: asyncio.Transport) -> bool:
         if self._end is not None:
             return False
-        uid = _peer_uid(transport)
+        uid = peer_uid(transport.get_extra_info("socket"))
         if self._transport is not None or uid != self._runtime_uid:
             what = "a second connection" if self._transport is not None else f"a connection from uid {uid}"
             self._finish(ProtocolViolation(f"{what} to the runtime's socket"))
@@ -274,33 +243,21 @@ class Channel:
         self._hello.set_result(hello)
 
     def _received_answer(self, response: Response) -> None:
-        if response.id not in self._pending:
+        if response.id not in self._requests:
             raise ProtocolViolation("an answer to no open request")
-        answer = self._pop(response.id)
-        if answer is None:
-            return
         if response.error is None:
-            answer.set_result(response.result)
+            self._requests.answer(response.id, response.result)
         else:
             message = response.error.message[:MAX_FAULT_CHARS]
-            answer.set_exception(RuntimeFault(response.error.data.fault, message))
+            self._requests.fail(response.id, RuntimeFault(response.error.data.fault, message))
 
     def _received_verdict(self, verdict: Verdict) -> None:
-        answer = self._pop(verdict.request_id)
-        if answer is None:
-            return
         if verdict.fault is not None:
-            answer.set_exception(RuntimeFault(verdict.fault, verdict.message))
+            self._requests.fail(verdict.request_id, RuntimeFault(verdict.fault, verdict.message))
         elif verdict.invalid is not None:
-            answer.set_exception(InvalidAnswer(verdict.invalid))
+            self._requests.fail(verdict.request_id, InvalidAnswer(verdict.invalid))
         else:
-            answer.set_result(verdict.answer)
-
-    def _pop(self, request_id: int) -> asyncio.Future[Any] | None:
-        """Take an open request off the list; return its future if somebody still waits."""
-        del self._asked[request_id]
-        answer = self._pending.pop(request_id)
-        return None if answer is None or answer.done() else answer
+            self._requests.answer(verdict.request_id, verdict.answer)
 
     def _lost(self, transport: asyncio.Transport) -> None:
         if transport is self._transport:
@@ -333,7 +290,7 @@ class _Connection(asyncio.Protocol):
         except frames.FrameError as exc:
             self._channel._finish(ProtocolViolation(str(exc)))
         except ProtocolViolation as exc:
-            self._channel._finish(_copy(exc))
+            self._channel._finish(copy_of(exc))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._channel._intake.hold(self, 0, self._evict)
@@ -356,7 +313,7 @@ class _Connection(asyncio.Protocol):
         assert self._transport is not None
         self._heavy_bytes = len(body)
         self._transport.pause_reading()
-        self._channel._intake.check(body, self._channel._asked, self._checked)
+        self._channel._intake.check(body, self._channel._requests.methods, self._checked)
 
     def _checked(self, found: Verdict | Exception) -> None:
         self._heavy_bytes = 0
@@ -372,20 +329,9 @@ class _Connection(asyncio.Protocol):
         except frames.FrameError as exc:
             self._channel._finish(ProtocolViolation(str(exc)))
         except ProtocolViolation as exc:
-            self._channel._finish(_copy(exc))
+            self._channel._finish(copy_of(exc))
         if self._transport is not None and not self._heavy_bytes and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def _evict(self) -> None:
         self._channel._finish(ProtocolViolation("a frame was left unfinished while memory for such frames was short"))
-
-
-def _copy(end: Exception) -> Exception:
-    """Return the same words to raise: an exception that is raised again and again gathers every frame, and what it holds."""
-    return type(end)(*end.args)
-
-
-def _peer_uid(transport: asyncio.Transport) -> int:
-    sock = transport.get_extra_info("socket")
-    _pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    return int(uid)

@@ -88,25 +88,33 @@ async def body(request: web.Request, model: type[M]) -> M:
         BodyTooLarge, UnsupportedEncoding, BodyTimeout, CapacityExceeded: it can't be taken in.
         InvalidRequest: it isn't JSON, not an object, or not what the model says.
     """
-    limits = request.app[BODY_LIMITS]
     if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
         raise UnsupportedEncoding("compressed bodies are not taken; send it as it is")
-    raw = bytearray()
-    held = 0
+    limits = request.app[BODY_LIMITS]
+    content = request.content
     try:
+        if content.is_eof() and content.total_bytes <= min(limits.max_bytes, _UNCOUNTED_BYTES):  # it came with its head
+            return _parsed(content.read_nowait(), model)
         async with asyncio.timeout(limits.timeout_s):
-            async for chunk in request.content.iter_any():
-                raw += chunk
-                if len(raw) > limits.max_bytes:
-                    raise BodyTooLarge(f"the body is over the limit of {limits.max_bytes} bytes")
-                if len(raw) - held > _UNCOUNTED_BYTES:
-                    limits.hold(len(raw) - held)
-                    held = len(raw)
-        return _parsed(bytes(raw), model)
+            return await _read(request, limits, model)
     except TimeoutError:
         raise BodyTimeout(f"the body did not arrive within {limits.timeout_s:g} s") from None
     except web.RequestPayloadError as exc:
         raise InvalidRequest("the body is broken off, or not encoded as its headers say") from exc
+
+
+async def _read(request: web.Request, limits: BodyLimits, model: type[M]) -> M:
+    raw = bytearray()
+    held = 0
+    try:
+        async for chunk in request.content.iter_any():
+            raw += chunk
+            if len(raw) > limits.max_bytes:
+                raise BodyTooLarge(f"the body is over the limit of {limits.max_bytes} bytes")
+            if len(raw) - held > _UNCOUNTED_BYTES:
+                limits.hold(len(raw) - held)
+                held = len(raw)
+        return _parsed(bytes(raw), model)
     finally:
         limits.hold(-held)
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from aiohttp import web
 from pydantic_core import to_json
 
-from host import __version__, parsing, sse
+from host import __version__, parsing
 from host.calls import ToolCall, UnknownCall
 from host.catalog import Catalog, Environment
 from host.errors import NotFound, Reason, SessionEnded
 from host.session import Session, SessionSpec
 from host.sessions import Sessions
-from host.streams import open_stream, stream_call, stream_error
+from host.streams import answer_call, answer_error, answer_session_id
 from sandbox_runtime.messages import (
     CreateSession,
     GetTask,
@@ -54,6 +54,7 @@ class Routes:
         yield web.post("/ping", self.ping)
         yield web.get("/v1/environments/{owner:[^/]*}/{name}/required-secrets", self.required_secrets)
         for prefix in ("", "/{env}"):
+            yield web.post(f"{prefix}/call", self.call)  # first: they are tried in this order
             yield web.get(f"{prefix}/tools", self.tools)
             yield web.get(f"{prefix}/splits", self.splits)
             yield web.post(f"{prefix}/tasks", self.tasks)
@@ -64,7 +65,6 @@ class Routes:
             yield web.get(f"{prefix}/task_tools", self.task_tools)
             yield web.get(f"{prefix}/prompt", self.prompt)
             yield web.get(f"{prefix}/messages", self.messages)
-            yield web.post(f"{prefix}/call", self.call)
             yield web.post(f"{prefix}/score_group", self.score_group)
 
     # --- The server -------------------------------------------------------------------------------------------------
@@ -122,9 +122,7 @@ class Routes:
         sid = str(uuid.uuid4())
         if "text/event-stream" not in request.headers.get("Accept", ""):
             return web.json_response({"sid": sid})
-        async with open_stream(request) as stream:
-            await stream.write(sse.event("task_id", sid) + sse.event("end", ""))
-        return stream
+        return answer_session_id(sid)
 
     async def create(self, request: web.Request) -> web.Response:
         sid = parsing.session_id(request)
@@ -182,9 +180,13 @@ class Routes:
         sid = parsing.session_id(request)
         body = await parsing.body(request, ScoreGroup)
         call_id = parsing.call_id(body.task_id)
-        self._expect(self.sessions.get(sid), "supports_score_group", "score_group")  # else 404, before a stream is open
         candidates = [candidate.model_dump() for candidate in body.candidates]
-        return await self._stream_call(request, sid, lambda session: session.score_group(candidates, call_id))
+
+        def start(session: Session) -> ToolCall:
+            self._expect(session, "supports_score_group", "score_group")
+            return session.score_group(candidates, call_id)
+
+        return await self._stream_call(request, sid, start)
 
     # --- Common -----------------------------------------------------------------------------------------------------
 
@@ -205,12 +207,12 @@ class Routes:
         try:
             session = self.sessions.get(sid)
             async with session.request():
-                return await stream_call(request, start(session))
+                return await answer_call(request, start(session))
         except UnknownCall:
-            return await stream_error(request, "unknown task_id")
+            return answer_error("unknown task_id")
         except SessionEnded as exc:
             if exc.failure.reason in (Reason.SETUP_FAILED, Reason.SETUP_TIMEOUT):
-                return await stream_error(request, str(exc))
+                return answer_error(str(exc))
             raise
 
     def _expect(self, session: Session, field: str, feature: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -13,6 +13,10 @@ from host.calls import Outcome, ToolCall
 
 PING_S = 10.0
 """Between comments on a silent stream; clients give a stream up after 30 s without a byte."""
+
+_AT_ONCE_S = 0.02
+"""A call that ends within this time is answered in one piece. A client can come back to a call from when it has the call's id,
+so the id must not wait long; but each piece costs as much as the rest of a small call."""
 
 _WRITE_BYTES = 256 * 1024
 _WRITE_S = 60.0
@@ -25,7 +29,7 @@ _HEADERS = {
 
 
 @asynccontextmanager
-async def open_stream(request: web.Request) -> AsyncIterator[web.StreamResponse]:
+async def _open_stream(request: web.Request) -> AsyncIterator[web.StreamResponse]:
     """Open an event stream, and end it. A client that went away ends the block quietly: what it waited for goes on."""
     stream = web.StreamResponse(headers=_HEADERS)
     try:
@@ -36,43 +40,48 @@ async def open_stream(request: web.Request) -> AsyncIterator[web.StreamResponse]
         pass
 
 
-async def stream_call(request: web.Request, call: ToolCall) -> web.StreamResponse:
-    """Answer with a call's id, at once, and with its outcome, however long that takes."""
-    async with open_stream(request) as stream:
+async def answer_call(request: web.Request, call: ToolCall) -> web.StreamResponse:
+    """Answer with a call's id and its outcome; with its id at once, if the outcome takes longer than a moment."""
+    outcome = await call.wait(_AT_ONCE_S)
+    if outcome is not None and outcome.event != "cut" and len(outcome.text) <= _WRITE_BYTES:
+        return _events(sse.event("task_id", call.id), *_pieces(outcome))
+    async with _open_stream(request) as stream:
         await _write(request, stream, sse.event("task_id", call.id))
-        while not call.done.is_set():
-            try:
-                async with asyncio.timeout(PING_S):
-                    await call.done.wait()
-            except TimeoutError:
-                await _write(request, stream, sse.PING)
-        assert call.outcome is not None
-        await _write_outcome(request, stream, call.outcome)
-    return stream
-
-
-async def stream_error(request: web.Request, text: str) -> web.StreamResponse:
-    """Answer with an error and nothing else."""
-    async with open_stream(request) as stream:
-        await _write(request, stream, sse.error(text))
-    return stream
-
-
-async def _write_outcome(request: web.Request, stream: web.StreamResponse, outcome: Outcome) -> None:
-    match outcome.event:
-        case "cut":
+        while (outcome := await call.wait(PING_S)) is None:
+            await _write(request, stream, sse.PING)
+        if outcome.event == "cut":
             _abort(request)  # no orderly end: that would be an end to the client
             raise ConnectionAbortedError
-        case "error":
-            await _write(request, stream, sse.error(outcome.text))
-        case "end":
-            batch = bytearray()
-            for piece in sse.result(outcome.text):
-                batch += piece
-                if len(batch) >= _WRITE_BYTES:
-                    await _write(request, stream, bytes(batch))
-                    batch.clear()
+        await _write_all(request, stream, _pieces(outcome))
+    return stream
+
+
+def answer_error(text: str) -> web.Response:
+    """Answer with an error and nothing else."""
+    return _events(sse.error(text))
+
+
+def answer_session_id(sid: str) -> web.Response:
+    """Answer with a session's id, as a stream."""
+    return _events(sse.event("task_id", sid), sse.event("end", ""))
+
+
+def _events(*events: bytes) -> web.Response:
+    return web.Response(body=b"".join(events), headers=_HEADERS)
+
+
+def _pieces(outcome: Outcome) -> Iterator[bytes]:
+    return iter((sse.error(outcome.text),)) if outcome.event == "error" else sse.result(outcome.text)
+
+
+async def _write_all(request: web.Request, stream: web.StreamResponse, pieces: Iterator[bytes]) -> None:
+    batch = bytearray()
+    for piece in pieces:
+        batch += piece
+        if len(batch) >= _WRITE_BYTES:
             await _write(request, stream, bytes(batch))
+            batch.clear()
+    await _write(request, stream, bytes(batch))
 
 
 async def _write(request: web.Request, stream: web.StreamResponse, data: bytes) -> None:

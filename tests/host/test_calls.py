@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from host import calls as calls_module
@@ -20,10 +22,10 @@ async def test_a_call_is_found_in_flight_and_after() -> None:
     calls = make()
     call = calls.start(None)
     assert calls.find(call.id) is call
-    assert not call.done.is_set()
+    assert call.outcome is None
     calls.finish(call, END)
     assert calls.find(call.id) is call
-    assert call.done.is_set() and call.outcome == END
+    assert call.outcome == END
     assert (calls.started, calls.in_flight) == (1, 0)
     calls.close(END)
 
@@ -34,6 +36,18 @@ async def test_the_first_outcome_holds() -> None:
     call.finish(END)
     call.finish(Outcome("error", "late"))
     assert call.outcome == END
+
+
+async def test_all_who_wait_get_the_outcome_and_waiting_may_end_before() -> None:
+    call = make().start(None)
+    assert await call.wait(0) is None
+    waiting = [asyncio.create_task(call.wait(10)) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    call.finish(END)
+    assert await asyncio.gather(*waiting[1:]) == [END, END]
+    assert waiting[0].cancelled()
+    assert await call.wait(0) == END
 
 
 async def test_ids_of_the_host_are_unlike_each_other_and_long() -> None:
