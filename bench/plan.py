@@ -28,6 +28,8 @@ class Plan:
     mixed_s: float
     peer_starts: int
     peer_calls: int
+    prepares_peers: bool
+    """If not, peers are measured only where an earlier run has installed them."""
 
 
 FULL = Plan(
@@ -49,6 +51,7 @@ FULL = Plan(
     mixed_s=20.0,
     peer_starts=10,
     peer_calls=200,
+    prepares_peers=True,
 )
 
 QUICK = Plan(
@@ -70,4 +73,5 @@ QUICK = Plan(
     mixed_s=4.0,
     peer_starts=2,
     peer_calls=10,
+    prepares_peers=False,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.context import Group
 from bench.images import NATIVE_IMAGE, SDK_IMAGE
-from bench.rows import calls, churn, creation, scale, start, thousand
+from bench.rows import calls, churn, creation, peers, scale, start, thousand
 from bench.table import (
     BURST,
     CALL,
@@ -14,8 +14,10 @@ from bench.table import (
     IDLE,
     LARGE,
     MEMORY,
+    OPENENV,
     SCALE,
     START,
+    SWEREX,
     THOUSAND,
     THROUGHPUT,
     WARM,
@@ -29,5 +31,7 @@ GROUPS = (
     Group((CHURN, BURST), churn.churn_and_burst, NATIVE_IMAGE),
     Group((START,), start.start, NATIVE_IMAGE),
     Group((MEMORY, HOST_MEMORY, IDLE, SCALE), scale.scale, NATIVE_IMAGE),
+    Group((OPENENV,), peers.openenv, NATIVE_IMAGE),
+    Group((SWEREX,), peers.swe_rex, NATIVE_IMAGE),
     Group((THOUSAND,), thousand.thousand, NATIVE_IMAGE),
 )
