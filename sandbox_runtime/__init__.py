@@ -4,7 +4,8 @@ What an author needs is exported here; ``sandbox_runtime.shell`` runs commands a
 
 * ``frames``, ``data_types``, ``messages``: the bytes and words that host and runtime exchange (the host uses these as well).
 * ``calling``, ``tools``, ``environment``: the authoring API.
-* ``agent``, ``processes``, ``capture``, ``scope``, ``command``, ``shell``: the agent's identity, its processes, its commands.
+* ``agent``, ``processes``, ``capture``, ``scope``, ``command``, ``shell``: the agent's identity, its processes, its commands;
+  ``spawner``, ``spawning``: what starts them, and keeps them the first to go when memory is short.
 * ``grading``: looking at the agent's work without its having a hand in that; the pattern to follow is at its head.
 * ``output``, ``faults``, ``results``: from what an author's code returns or raises to what may be sent.
 * ``served``, ``ors_sdk``, ``openreward_sdk``, ``dialects``: an author's class, whichever SDK it is written for.

@@ -1,14 +1,10 @@
-"""The agent: the user whose processes the model's tool calls are, and how a process becomes one of its.
-
-In a container that is the user ``agent``. A command line for it is built so that nothing the agent controls takes part before
-the identity is given up: the programs that do it are found on a fixed path, and the agent's variables are set after them.
-"""
+"""The agent: the user whose processes the model's tool calls are. In a container that is the user ``agent``."""
 
 from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .egress import proxy_environ
@@ -20,7 +16,6 @@ UNSAFE_SAME_USER = "ORS_RUNTIME_UNSAFE_SAME_USER"
 """Set to 1 to run the agent's commands as the current user: for an author's own tests, outside a container."""
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_LAUNCH_ENVIRON = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
 
 class AgentUnavailable(RuntimeError):
@@ -58,31 +53,6 @@ class Agent:
             **proxy_environ(),
             **extra,
         }
-
-    def launch(
-        self, argv: Sequence[str], cwd: str, extra_environ: Mapping[str, str]
-    ) -> tuple[list[str], dict[str, str]]:
-        """Return the command line and the variables to start ``argv`` with, as the agent and in ``cwd``.
-
-        The order matters, because the runtime has neither PTRACE nor DAC capabilities: ``oom_score_adj`` can be raised only
-        before the uid changes, and a private directory of the agent's be entered only after.
-        """
-        variables = [f"{name}={value}" for name, value in self.environ(extra_environ).items()]
-        clean = ["env", "--ignore-environment", f"--chdir={cwd}", "--", *variables, *argv]
-        if self.same_user:
-            return clean, _LAUNCH_ENVIRON
-        drop = [
-            "setpriv",
-            f"--reuid={self.uid}",
-            f"--regid={self.gid}",
-            "--clear-groups",
-            "--no-new-privs",
-            "--pdeathsig=KILL",
-            "--",
-        ]
-        # The agent's processes are the first to go when memory is short, and the last to run when processors are: a fork
-        # storm of equals would leave the runtime a hundredth of a processor to end it with.
-        return ["nice", "-n", "19", "choom", "-n", "1000", "--", *drop, *clean], _LAUNCH_ENVIRON
 
 
 def current_agent() -> Agent:

@@ -11,28 +11,25 @@ Blocking; everything here runs in the caller's thread, except ``Command.end``, w
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import select
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from . import processes
 from .agent import Agent, current_agent
 from .capture import Capture
 from .scope import CallScope, current_scope
+from .spawning import Spawned, the_spawner
 
 _READ_BYTES = 1 << 16
 _LATE_OUTPUT_S = 0.1
 """How long output may still come after the end of the command, from a child of its that holds the pipe (``> >(tee log)``)."""
-
-_POLL_S = 0.02
-"""How often the command is looked at where the kernel has no pidfd (gVisor)."""
 
 _TIME_SLICE_MS = 60_000
 
@@ -96,15 +93,16 @@ class Command:
         with scope.started(self.end), self._waking(), ExitStack() as resources:
             relieved = self._relieve(agent)
             try:
-                process = self._start(agent, resources)
+                started = self._start(agent, resources)
             except BlockingIOError:
                 processes.end_all(agent)
                 relieved = True
-                process = self._start(agent, resources)
-            timed_out = self._attend(process, agent, resources)
+                started = self._start(agent, resources)
+            timed_out = self._attend(started, agent)
             if self._cancelled:
                 raise asyncio.CancelledError("the call was cancelled")
-            return Outcome(self._capture, process.returncode, timed_out, relieved)
+            assert started.process.returncode is not None
+            return Outcome(self._capture, started.process.returncode, timed_out, relieved)
 
     @contextmanager
     def _waking(self) -> Iterator[None]:
@@ -124,61 +122,51 @@ class Command:
         processes.end_all(agent)
         return True
 
-    def _start(self, agent: Agent, resources: ExitStack) -> subprocess.Popen[bytes]:
-        argv, environ = agent.launch(self._argv, self._cwd or agent.workspace, self._environ)
-        stdin: int = subprocess.DEVNULL
-        if self._stdin is not None:
-            # A file in memory instead of a pipe: nobody has to stand by and write, and the command may leave some unread.
-            stdin = os.memfd_create("stdin")
-            resources.callback(os.close, stdin)
-            with open(os.dup(stdin), "wb") as file:
-                file.write(self._stdin)
-            os.lseek(stdin, 0, os.SEEK_SET)
-        process = subprocess.Popen(
-            argv,
-            env=environ,
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd="/",
-            start_new_session=True,
-            umask=0o022,
-        )
+    def _start(self, agent: Agent, resources: ExitStack) -> _Started:
+        with open(os.devnull, "rb") if self._stdin is None else _in_memory(self._stdin) as stdin:
+            output, write_end = os.pipe2(os.O_CLOEXEC)
+            resources.callback(os.close, output)
+            os.fchmod(write_end, 0o622)  # it is the runtime's, and a command may open it once more, as /dev/stdout
+            try:
+                process = the_spawner.start(
+                    self._argv,
+                    agent.environ(self._environ),
+                    self._cwd or agent.workspace,
+                    agent,
+                    stdin=stdin.fileno(),
+                    stdout=write_end,
+                )
+            finally:
+                os.close(write_end)
+        resources.callback(process.close)
         processes.sessions.add(process.pid)
-        return process
-
-    def _attend(self, process: subprocess.Popen[bytes], agent: Agent, resources: ExitStack) -> bool:
-        """Read the output until the command has ended or is ended; return whether time was up."""
-        assert process.stdout is not None
-        resources.enter_context(process.stdout)
-        output = process.stdout.fileno()
         os.set_blocking(output, False)
+        return _Started(process, output)
+
+    def _attend(self, started: _Started, agent: Agent) -> bool:
+        """Read the output until the command has ended or is ended; return whether time was up."""
         try:
-            ended = self._read_until(process, output, time.monotonic() + self._timeout_s, resources)
+            ended = self._read_until(started, time.monotonic() + self._timeout_s)
         except BaseException:
-            self._end_tree(process, agent)
+            self._end_tree(started.process, agent)
             raise
         if not ended:
-            self._end_tree(process, agent)
-        self._read_late(output)
+            self._end_tree(started.process, agent)
+        self._read_late(started.output)
         return not ended and not self._cancelled
 
-    def _read_until(self, process: subprocess.Popen[bytes], output: int, deadline: float, resources: ExitStack) -> bool:
+    def _read_until(self, started: _Started, deadline: float) -> bool:
         """Return True when the first process has ended, False when time is up or ``end`` was called."""
+        process, output = started.process, started.output
         poll = select.poll()
-        poll.register(output, select.POLLIN)
         assert self._wake is not None
-        poll.register(self._wake, select.POLLIN)
-        exited = _pidfd(process.pid)
-        if exited is not None:
-            resources.callback(os.close, exited)
-            poll.register(exited, select.POLLIN)
-        longest_ms = _TIME_SLICE_MS if exited is not None else int(_POLL_S * 1000)
+        for fd in (output, self._wake, process.fileno()):
+            poll.register(fd, select.POLLIN)
         while not self._cancelled:
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0:
                 return process.poll() is not None
-            for fd, _ in poll.poll(min(remaining_s * 1000 + 1, longest_ms)):
+            for fd, _ in poll.poll(min(remaining_s * 1000 + 1, _TIME_SLICE_MS)):
                 if fd == output and not self._read(output):
                     poll.unregister(output)
             if process.poll() is not None:
@@ -203,16 +191,29 @@ class Command:
                 return
 
     @staticmethod
-    def _end_tree(process: subprocess.Popen[bytes], agent: Agent) -> None:
+    def _end_tree(process: Spawned, agent: Agent) -> None:
         if not processes.end_command(process.pid, agent):
             print(f"some processes of command {process.pid} could not be ended", file=sys.stderr)
         process.wait(processes.END_TIMEOUT_S)
 
 
-def _pidfd(pid: int) -> int | None:
+@dataclass(frozen=True)
+class _Started:
+    """A command that runs, and the descriptor that its output comes from."""
+
+    process: Spawned
+    output: int
+
+
+def _in_memory(data: bytes) -> BinaryIO:
+    """Return a file in memory to read ``data`` from: nobody has to stand by and write, and a command may leave some unread."""
+    file = open(os.memfd_create("stdin"), "w+b", buffering=0)  # noqa: SIM115 - returned open
     try:
-        return os.pidfd_open(pid)
-    except OSError as exc:
-        if exc.errno == errno.ENOSYS:
-            return None
+        left = memoryview(data)
+        while left:
+            left = left[file.write(left) :]
+        file.seek(0)
+    except BaseException:
+        file.close()
         raise
+    return file

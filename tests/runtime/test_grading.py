@@ -41,7 +41,8 @@ async def test_a_check_reads_what_it_is_given_and_is_bounded() -> None:
 
 def test_a_check_that_fails_or_is_missing_is_a_result() -> None:
     assert grading.run_check_sync(["false"]).exit_code == 1
-    assert grading.run_check_sync(["no-such-program"]).exit_code == 127
+    missing = grading.run_check_sync(["no-such-program"])
+    assert missing.exit_code == 126 and "No such file or directory: 'no-such-program'" in missing.output
     with pytest.raises(ValueError, match="program"):
         grading.run_check_sync([])
 

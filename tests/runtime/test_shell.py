@@ -6,17 +6,17 @@ import asyncio
 import errno
 import os
 import stat
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from sandbox_runtime import command as command_module
 from sandbox_runtime import processes, shell
 from sandbox_runtime.agent import Agent, AgentUnavailable
+from sandbox_runtime.command import Command
 from sandbox_runtime.scope import CallScope, current_scope
+from sandbox_runtime.spawning import the_spawner
 
 WRITE_PID_AND_SLEEP = "until [ -p pid ]; do :; done; echo $$ > pid; sleep 100"
 
@@ -67,8 +67,8 @@ class TestRun:
 
     async def test_a_directory_that_is_not_there(self) -> None:
         result = await shell.run("true", cwd="/nowhere")
-        assert result.exit_code == 125
-        assert "/nowhere" in result.output
+        assert result.exit_code == 126
+        assert "No such file or directory: '/nowhere'" in result.output
 
     async def test_stdin(self) -> None:
         data = os.urandom(300_000)
@@ -124,14 +124,6 @@ class TestRun:
     async def test_late_output_of_a_child_is_kept(self) -> None:
         assert (await shell.run("(sleep 0.02; echo late) & echo now")).output == "now\nlate\n"
 
-    async def test_where_the_kernel_has_no_pidfd(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def missing(pid: int) -> int:
-            raise OSError(errno.ENOSYS, "not implemented")
-
-        monkeypatch.setattr(os, "pidfd_open", missing)
-        assert (await shell.run("echo x; exec >&- 2>&-; sleep 0.05; exit 4")).exit_code == 4
-        assert (await shell.run("sleep 100", timeout_s=0.1)).timed_out
-
     async def test_no_descriptor_is_left(self) -> None:
         await shell.run("true", stdin=b"x")
         before = sorted(os.listdir("/proc/self/fd"))
@@ -163,25 +155,25 @@ class TestRun:
     async def test_an_error_while_reading_ends_the_command(
         self, same_user: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def fail(pid: int) -> int:
+        def fail(command: Command, output: int) -> bool:
             raise MemoryError
 
-        monkeypatch.setattr(command_module, "_pidfd", fail)
+        monkeypatch.setattr(Command, "_read", fail)
         with pytest.raises(MemoryError):
-            await shell.run("sleep 100")
-        own = os.getpid()
-        assert all(p.ppid != own for p in processes.list_processes().values() if p.session in processes.sessions._known)
+            await shell.run("echo x; sleep 100")
+        known = processes.sessions._known
+        assert not [p for p in processes.list_processes().values() if p.session in known and p.alive]
 
     async def test_no_room_for_a_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        popen: Callable[..., object] = subprocess.Popen
+        spawn: Callable[..., object] = the_spawner.start
         failures = [BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")]
 
         def start(*args: object, **kwargs: object) -> object:
             if failures:
                 raise failures.pop()
-            return popen(*args, **kwargs)
+            return spawn(*args, **kwargs)
 
-        monkeypatch.setattr(subprocess, "Popen", start)
+        monkeypatch.setattr(the_spawner, "start", start)
         result = await shell.run("echo x")
         assert result.output.endswith("and were ended]\nx\n")
         failures += [BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")] * 2
