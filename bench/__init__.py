@@ -8,7 +8,9 @@ the floor    docker-py alone: a container with the same options, to its first by
 
     __main__      arguments, the run, the exit code
     rows/         what is measured, a file for each subject
-    report        the results as table, file, and the README's table
+    report        the results as table, file, and the README's table (which readme writes)
+    peers/        other projects that run episodes in containers
+    usage, crowd  what a host and its sessions use; many sessions at once
     ours, servers, floor, images
     episodes      what a trainer does: sessions and calls
     wire          HTTP as cheaply as Python can

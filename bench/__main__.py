@@ -101,7 +101,8 @@ def _run_group(group: Group, engine: docker_client.APIClient, console: Console, 
 def _explain(exc: BaseException) -> str:
     while isinstance(exc, BaseExceptionGroup):
         exc = exc.exceptions[0]
-    return f"{type(exc).__name__}: {exc}"
+    root = str(Path(__file__).parent.parent)  # which says something only here
+    return f"{type(exc).__name__}: {exc}".replace(root, ".")
 
 
 @contextlib.contextmanager

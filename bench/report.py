@@ -76,6 +76,7 @@ def as_json(machine: Machine, profile: str, rows: Sequence[Row]) -> dict[str, An
         "profile": profile,
         "machine": machine.as_json(),
         "machine_in_words": machine.words(),
+        "machine_busy": machine.is_busy,
         "rows": [row.as_json() for row in rows],
     }
 
@@ -89,13 +90,13 @@ def write(path: Path, results: dict[str, Any]) -> None:
 def markdown(results: dict[str, Any]) -> str:
     """Return the README's table of a results file."""
     lines = [
-        f"Measured on {results['machine']['date']} with `make bench`, on {results['machine_in_words']}.",
+        f"Measured on {results['machine']['date']} with `make bench`, on {results['machine_in_words']}.{_busy(results)}",
         "",
         "| what | target | measured | verdict |",
         "|---|---|---|---|",
     ]
     for row in results["rows"]:
-        measured = row["measured"] or row["error"].splitlines()[0]
+        measured = (row["measured"] or row["error"] or row["note"]).splitlines()[0]
         lines.append(f"| {row['title']} | {row['target'] or '–'} | {_cell(measured)} | {row['verdict']} |")
     for row in results["rows"]:
         if steps := row["details"].get("steps"):
@@ -103,6 +104,11 @@ def markdown(results: dict[str, Any]) -> str:
             lines += [f"| {' | '.join(STEP_COLUMNS)} |", "|" + "---:|" * len(STEP_COLUMNS)]
             lines += [f"| {' | '.join(step_cells(step))} |" for step in steps]
     return "\n".join(lines) + "\n"
+
+
+def _busy(results: dict[str, Any]) -> str:
+    load = results["machine"]["load_before"][0]
+    return f" The machine was busy with other things (load {load:.1f})." if results["machine_busy"] else ""
 
 
 def _cell(text: str) -> str:

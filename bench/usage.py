@@ -17,9 +17,10 @@ _SHIM = "containerd-shim"
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes. ``runtime`` to ``shim`` are means of the sessions; the others are of all of them."""
+    """Bytes. ``runtime`` to ``shim`` are means of the containers, those that wait for a session included."""
 
     sessions: int
+    containers: int
     runtime: float
     """Proportional set size of all processes in the container."""
     container: float
@@ -31,11 +32,14 @@ class Memory:
 
     def as_json(self) -> dict[str, Any]:
         """Return it for the results file."""
-        return {f"{name}_bytes" if name != "sessions" else name: value for name, value in asdict(self).items()}
+        return {
+            f"{name}_bytes" if name not in ("sessions", "containers") else name: value
+            for name, value in asdict(self).items()
+        }
 
 
 class Meter:
-    """Measures a host and its sessions' containers as they are when this is made."""
+    """Measures a host and those of its containers that are there when this is made, the catalog's left out."""
 
     def __init__(self, host: OurHost) -> None:
         self._host = host
@@ -46,11 +50,12 @@ class Meter:
         self._engine = [pid for pid in engine if pid not in shims]
         self._shims = [pid for pid in shims if containers.intersection(processes.arguments(pid))]
 
-    def memory(self) -> Memory:
-        """Measure memory."""
+    def memory(self, sessions: int) -> Memory:
+        """Measure memory while there are so many sessions."""
         main, *children = self._host.pids
         return Memory(
-            sessions=len(self._groups),
+            sessions=sessions,
+            containers=len(self._groups),
             runtime=_mean([processes.total_pss_bytes(group.pids()) for group in self._groups]),
             container=_mean([group.memory_bytes() for group in self._groups]),
             shim=_mean([processes.pss_bytes(pid) for pid in self._shims]),

@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.floor import LABEL
 from host import docker_client, wheels
-from host.base_image import ensure_base, probe_python
+from host.base_image import ensure_base, inspect_image, probe_python, tag
 from host.build_context import open_context
 from host.image_builder import run_build
 from host.progress import Steps
@@ -58,10 +58,14 @@ class Peer:
         return CACHE / f"{self.name}-{self._digest}" / "bin" / "python"
 
     @property
+    def _drive(self) -> Path:
+        return self.folder / "drive.py"
+
+    @property
     def _digest(self) -> str:
         digest = hashlib.sha256()
         for file in sorted(self.folder.iterdir()):
-            if file.is_file():
+            if file.is_file() and file != self._drive:
                 digest.update(file.read_bytes())
         return digest.hexdigest()[:12]
 
@@ -89,7 +93,9 @@ class Peer:
             self._installed.touch()
         if not engine.images(name=self.image):
             with tempfile.TemporaryDirectory(prefix="ors-bench-") as folder:
-                base = ensure_base(engine, Steps())
+                base = tag()
+                if inspect_image(engine, base) is None:  # whichever version it is of
+                    ensure_base(engine, Steps())
                 say("collecting what its image needs")
                 wheels.collect(probe_python(engine, base), requirements, Path(folder))
                 say("building its image")
@@ -106,7 +112,7 @@ class Peer:
         Raises:
             PeerFailed: it ended with an error, or not in time.
         """
-        words = [str(self.folder / "drive.py"), self.image, str(starts), str(calls), str(clients)]
+        words = [str(self._drive), self.image, str(starts), str(calls), str(clients)]
         process = await asyncio.create_subprocess_exec(
             str(self.python), *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )

@@ -26,12 +26,12 @@ async def scale(bench: Bench) -> list[Row]:
     calls: dict[int, Calls] = {}
     async with our_host([NATIVE_IMAGE], max_sessions=most) as host, Crowd.gathering(host.server) as crowd:
         await asyncio.sleep(_REST_S)
-        before = Meter(host).memory()
+        before = Meter(host).memory(0)
         for size in steps:
             bench.say(f"creating sessions, {size} of {most}")
             created_s.append(await crowd.grow(size))
             await asyncio.sleep(_REST_S)
-            memories.append(Meter(host).memory())
+            memories.append(Meter(host).memory(size))
         bench.say(f"{most} idle sessions, {bench.plan.idle_s:g} s")
         meter = Meter(host)
         cpu_before = meter.cpu_s()

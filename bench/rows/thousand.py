@@ -36,7 +36,7 @@ async def thousand(bench: Bench) -> list[Row]:
                 stopped = stopped or f"the machine has {mb(available)} of memory left"
         took_s = time.monotonic() - begin
         n = len(crowd.sessions)
-        memory = Meter(host).memory()
+        memory = Meter(host).memory(n)
         pings = await crowd.keep_alive(10.0)
     return [
         Row(

@@ -97,6 +97,11 @@ def test_a_busy_machine_is_noticed() -> None:
     assert Machine(**{**MACHINE.as_json(), "load_before": (1.0, 0.0, 0.0)}).is_busy
 
 
+def test_a_busy_machine_is_owned_up_to() -> None:
+    busy = Machine(**{**MACHINE.as_json(), "load_before": (3.14, 0.0, 0.0)})
+    assert "was busy with other things (load 3.1)" in report.markdown(report.as_json(busy, "full", ROWS_MEASURED))
+
+
 def test_import_times_are_read() -> None:
     log = (
         "import time: self [us] | cumulative | imported package\n"
