@@ -12,8 +12,9 @@ import gc
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h
 
-_LARGE_BYTES = 320 * 1024
-"""What is larger is mapped by itself and unmapped when it is freed: bodies and messages, but not what is read at once."""
+_LARGE_BYTES = 4 * 1024 * 1024
+"""What is larger is mapped by itself and unmapped when it is freed. Not less: a result of a MiB is copied several times, and to
+map, clear and unmap each copy takes longer than all else that is done with it. ``give_back_memory`` gives back what stays."""
 
 _ARENAS = 2
 

@@ -18,6 +18,9 @@ _AT_ONCE_S = 0.02
 """A call that ends within this time is answered in one piece. A client can come back to a call from when it has the call's id,
 so the id must not wait long; but each piece costs as much as the rest of a small call."""
 
+_ONE_PIECE_CHARS = 2 * 1024 * 1024
+"""What is longer is written bit by bit, each with a deadline, so that no client makes the host hold much of it."""
+
 _WRITE_BYTES = 256 * 1024
 _WRITE_S = 60.0
 _HEADERS = {
@@ -43,7 +46,7 @@ async def _open_stream(request: web.Request) -> AsyncIterator[web.StreamResponse
 async def answer_call(request: web.Request, call: ToolCall) -> web.StreamResponse:
     """Answer with a call's id and its outcome; with its id at once, if the outcome takes longer than a moment."""
     outcome = await call.wait(_AT_ONCE_S)
-    if outcome is not None and outcome.event != "cut" and len(outcome.text) <= _WRITE_BYTES:
+    if outcome is not None and outcome.event != "cut" and len(outcome.text) <= _ONE_PIECE_CHARS:
         return _events(sse.event("task_id", call.id), *_pieces(outcome))
     async with _open_stream(request) as stream:
         await _write(request, stream, sse.event("task_id", call.id))

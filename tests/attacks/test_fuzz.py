@@ -119,7 +119,11 @@ def test_what_is_heavy_is_told_from_what_is_large() -> None:
     assert is_light(b'{"a":"' + b"[{,:" * 1000 + b'"}')
     assert is_light(b'{"a":"' + b"x" * 900_000 + b'"}')
     assert not is_light(b'{"a":[' + b"[]," * 20_000 + b"0]}")
-    assert not is_light(b'{"a":"' + b"x" * 2_000_000 + b'"}')
+    assert is_light(b'{"a":"' + b'one, two: [three], \\"four\\"\\\\' * 30_000 + b'"}')
+    assert not is_light(b'{"a":["\\\\",' + b"[]," * 20_000 + b'"\\\\"]}')
+    assert not is_light(b'{"a":["\\\"",' + b"[]," * 20_000 + b'"\\\""]}')
+    assert not is_light(b'{"a":[' + b'"",' * 40_000 + b"0]}")
+    assert not is_light(b'{"a":"' + b"x" * 2_200_000 + b'"}')
     assert not has_more_values(b'{"a":"' + b'\\"[{,:\\\\' * 1000 + b'"}', 10)
     with pytest.raises(frames.FrameError, match="values"):
         check(b'{"id":1,"result":[' + b"[]," * 1_000_001 + b"0]}", {1: Method.CALL})
