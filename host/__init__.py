@@ -7,6 +7,8 @@ The map, from the top down; a module imports only from those below it (``tests/t
     options        flags made from the settings
     build          ``ors-host build``: an image from a folder
     check          the proof that an image answers
+    trial          an image played through the protocol, and its guarantees looked at
+    private        a host of one's own for a while
     serve          the life of the server: opens what is below in order, closes it in reverse
     recovery       at the start: what an earlier host left is adopted or removed
     app            HTTP: the one place where an error becomes a response
@@ -19,10 +21,17 @@ The map, from the top down; a module imports only from those below it (``tests/t
     connections    how many clients, and how long a silent one may stay
     catalog        which environments there are, and the questions that need no session
     calls          one tool call: its outcome, kept for those who reconnect
+    pool           where sessions' sandboxes come from: those that wait, started beforehand, or new ones
+    demand         how many sessions are asked for at a time
     capacity       permission to have one more session
     sandbox        one container and its channel
     data           folders of this machine that environments read
+    client         the protocol from a client's side
+    samples        inputs made up from a tool's schema
     base_image     the image that environment images are built from
+    diagnosis      what is fine on a machine and what isn't, and what to do about it
+    machine        what this machine is like, as far as a host depends on it
+    inventory      all hosts' containers on this engine, and which session each is for
     image_builder  Docker builds
     build_context  what of a folder is sent to the engine
     wheels         packages for builds without an index
@@ -39,6 +48,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     requests       the open ones of a channel, by id
     intake         what all channels share: memory for what comes in, and a process for what is heavy to read
     answers        what a runtime answers, checked
+    state_view     a state directory seen from outside: whether a host lives there, and how it is reached
     state          the state directory: identity, lock, sockets
     patience       work that is seen through although its caller was cancelled
     files          how much is in a directory tree

@@ -43,7 +43,7 @@ class Capacity:
 
     @contextmanager
     def occupied(self) -> Iterator[None]:
-        """Count a container that is there already, whether or not there is room for it."""
+        """Hold a place for the length of the block, whether or not there is one."""
         self._taken += 1
         try:
             yield

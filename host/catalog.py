@@ -196,6 +196,11 @@ class Catalog:
         return list(self._by_name)
 
     @property
+    def images(self) -> list[Image]:
+        """What sessions' containers are made from, the default's first."""
+        return list(dict.fromkeys(environment.image for environment in self._by_name.values()))
+
+    @property
     def default(self) -> Environment:
         """The first environment of the first image."""
         return next(iter(self._by_name.values()))

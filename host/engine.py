@@ -30,10 +30,6 @@ log = structlog.get_logger()
 LABEL_SERVER = "ors-host.server"
 LABEL_SANDBOX = "ors-host.sandbox"
 LABEL_ROLE = "ors-host.role"
-LABEL_SESSION = "ors-host.session"
-LABEL_ENVIRONMENT = "ors-host.environment"
-LABEL_CREATED = "ors-host.created"
-"""When the session was asked for, in seconds since the epoch."""
 LABEL_RUNTIME = "ors-host.runtime"
 """On images: the version of the runtime in the base they were built from."""
 
@@ -62,7 +58,7 @@ class Image:
 
     tag: str
     id: str
-    labels: Mapping[str, str]
+    labels: Mapping[str, str] = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -381,6 +377,7 @@ class Engine:
             nano_cpus=int(spec.limits.cpus * 1e9),
             pids_limit=spec.confinement.pids,
             tmpfs=dict(spec.confinement.tmpfs),
+            sysctls=dict(spec.confinement.sysctls),
             storage_opt={"size": str(spec.limits.quota_bytes)} if spec.limits.quota_bytes else None,
             ulimits=[
                 docker_client.Ulimit(name="core", soft=0, hard=0),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h
 
@@ -17,6 +18,9 @@ _LARGE_BYTES = 4 * 1024 * 1024
 map, clear and unmap each copy takes longer than all else that is done with it. ``give_back_memory`` gives back what stays."""
 
 _ARENAS = 2
+
+_SHORT = 0.1
+"""Of the machine's memory; below that the kernel begins to look for what it can take away."""
 
 
 def keep_no_memory() -> None:
@@ -38,3 +42,13 @@ def give_back_memory() -> None:
     gc.collect()
     with contextlib.suppress(AttributeError, OSError):  # another C library than glibc
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def memory_is_short() -> bool:
+    """Tell whether little of this machine's memory is left. False where that can't be told."""
+    try:
+        text = Path("/proc/meminfo").read_text()
+        sizes = {line.split(":")[0]: int(line.split()[1]) for line in text.splitlines()}
+        return sizes["MemAvailable"] < _SHORT * sizes["MemTotal"]
+    except (OSError, LookupError, ValueError):
+        return False

@@ -1,25 +1,16 @@
 """At the start: what an earlier host of this state directory left. Sessions that can go on are found, all else is removed.
 
-The containers are the state: their labels say which session each is, the runtime in each knows its episode and its calls, and
-the age of a file in its socket directory says since when it is idle. Nothing else is kept.
+The containers are the state: the runtime in each knows its episode and its calls. Beside them there is a note of which session
+each is for (``state.py``), the age of which says since when it is idle. A container without one is nobody's yet.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import structlog
 
-from host.engine import (
-    LABEL_CREATED,
-    LABEL_ENVIRONMENT,
-    LABEL_ROLE,
-    LABEL_SANDBOX,
-    LABEL_SESSION,
-    ContainerRef,
-    EngineError,
-)
+from host.engine import LABEL_ROLE, LABEL_SANDBOX, ContainerRef, EngineError
 from host.errors import Failure, Reason, StartupError
 from host.sandbox import Role, SandboxHost
 from host.session import Survivor
@@ -40,37 +31,40 @@ async def recover(host: SandboxHost, sessions: Sessions) -> None:
     """
     try:
         left = await host.engine.list_ours(host.state.server_id)
-        survivors = list(_survivors(host, left))
-        for survivor in survivors:
-            host.enlist(survivor.container.name)
     except EngineError as exc:
         raise StartupError(f"the Docker engine doesn't answer: {exc}") from exc
+    survivors = []
+    for container in left:
+        if container.labels.get(LABEL_ROLE) != Role.SESSION:
+            continue
+        if (survivor := _survivor(host, container)) is None:
+            continue
+        if container.running:
+            host.enlist(container.name)
+            survivors.append(survivor)
+        else:
+            sessions.remember(survivor.sid, _DIED)
     removed = 0
     try:
         removed = await host.sweep()
     except EngineError as exc:  # tried again in the background; nothing that keeps sessions from being served
         log.warning("leftovers_not_removed", error=str(exc))
-    for container in left:
-        if container.labels.get(LABEL_ROLE) == Role.SESSION and not container.running:
-            sessions.remember(container.labels.get(LABEL_SESSION, ""), _DIED)
     adopted = await sessions.adopt(survivors)
     if left:
         log.info("recovered", adopted=adopted, lost=len(survivors) - adopted, removed=removed)
 
 
-def _survivors(host: SandboxHost, left: list[ContainerRef]) -> Iterator[Survivor]:
+def _survivor(host: SandboxHost, container: ContainerRef) -> Survivor | None:
+    """Return the session that a container is for, if there is one."""
+    sandbox_id = container.labels.get(LABEL_SANDBOX, "")
+    assignment = host.state.assignment(sandbox_id)
+    if assignment is None:
+        return None
     now = time.time()
-    for container in left:
-        labels = container.labels
-        if labels.get(LABEL_ROLE) != Role.SESSION or not container.running:
-            continue
-        try:
-            yield Survivor(
-                sid=labels[LABEL_SESSION],
-                environment=labels[LABEL_ENVIRONMENT],
-                container=container,
-                age_s=max(0.0, now - float(labels[LABEL_CREATED])),
-                idle_s=max(0.0, now - host.state.last_touched(labels[LABEL_SANDBOX])),
-            )
-        except (KeyError, ValueError, OSError) as exc:
-            log.warning("container_not_adopted", container=container.name, error=f"{type(exc).__name__}: {exc}")
+    return Survivor(
+        sid=assignment.session,
+        environment=assignment.environment,
+        container=container,
+        age_s=max(0.0, now - assignment.created_at),
+        idle_s=max(0.0, now - host.state.last_touched(sandbox_id)),
+    )

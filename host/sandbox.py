@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
@@ -40,7 +41,7 @@ from host.intake import Intake
 from host.isolation import Sizes, confine
 from host.patience import Patience
 from host.settings import Settings
-from host.state import StateDir
+from host.state import Assignment, StateDir
 from sandbox_runtime.frames import FrameTooLarge
 from sandbox_runtime.messages import EpisodeState, Hello, Method
 
@@ -49,7 +50,12 @@ log = structlog.get_logger()
 HASH_SEED = "0"
 """One for all: an environment that shuffles by ``hash()`` must do so alike in the catalog and in every session."""
 
-_DEATH_WAIT_S = 2.0
+_DEATH_WAIT_S = 1.2
+"""From a runtime's end to its container's, for the engine to notice."""
+
+_EXPLAIN_S = 1.8
+"""For finding out why a container died, that wait included: whoever has to do with it is to know within two seconds."""
+
 _LOOKUP_S = 3.0
 """For what the engine can tell of a container, when that only adds words to a failure."""
 
@@ -72,6 +78,8 @@ class Role(StrEnum):
     """What a container is for; a label on it."""
 
     SESSION = "session"
+    """One session, also while it waits for one."""
+
     CATALOG = "catalog"
 
 
@@ -94,7 +102,14 @@ class SandboxHost:
         self.limits = Limits(settings.memory, settings.cpus)
         self.confinement = confine(
             settings.isolation,
-            Sizes(settings.tmp_size, settings.workspace_size, inodes=settings.inodes, pids=settings.pids),
+            Sizes(
+                settings.tmp_size,
+                settings.workspace_size,
+                inodes=settings.inodes,
+                pids=settings.pids,
+                memory_bytes=settings.memory,
+            ),
+            remapped=engine.remapped_root is not None,
         )
         self.intake = Intake(max_held_bytes=4 * settings.max_frame)
         self.data = data_folders(settings.data, settings.image, owner=engine.remapped_root or (0, 0))
@@ -102,6 +117,7 @@ class SandboxHost:
         self.disk = DiskWatch(engine, Usage(settings.disk, settings.inodes))
         self.patience = patience or Patience()
         self._outlets: dict[str, Outlet] = {}
+        self._heeded = False
         self._alive: set[str] = set()
         self._unclear: set[str] = set()
         self._leftovers: set[str] = set()
@@ -110,6 +126,16 @@ class SandboxHost:
     def leftovers(self) -> int:
         """How many sessions' containers are still there, or may be, although nothing owns them any more."""
         return len(self._leftovers)
+
+    def heed(self, hello: Hello) -> None:
+        """Say, once, if agents can end their own sessions by memory."""
+        if not hello.agent_goes_first and not self._heeded:
+            self._heeded = True
+            log.warning(
+                "agent_can_outlast_runtime",
+                consequence="an agent that uses up the memory can end its own session as out_of_memory",
+                reason="the containers have no Landlock (Linux 5.19, not under gVisor), or an engine that forbids it",
+            )
 
     def open_outlet(self, name: str, directory: Path) -> None:
         """Open a sandbox's way out, if there is one; it is closed with the sandbox.
@@ -128,8 +154,8 @@ class SandboxHost:
         """Take note that a container may yet appear although its creation failed."""
         self._unclear.add(name)
 
-    async def dispose(self, name: str, directory: Path, *, role: Role) -> None:
-        """Remove a sandbox's container and directory. What the engine doesn't remove now is left to ``sweep()``."""
+    async def dispose(self, name: str, sandbox_id: str, *, role: Role) -> None:
+        """Remove a sandbox's container and its directory. What the engine doesn't remove now is left to ``sweep()``."""
         if outlet := self._outlets.pop(name, None):
             await outlet.aclose()
         gone = False
@@ -141,7 +167,7 @@ class SandboxHost:
             self._unclear.discard(name)
             self.disk.unwatch(name)
             self._alive.discard(name)
-            self.state.remove_dir(directory)
+            self.state.forget(sandbox_id)
 
     async def _removed(self, name: str) -> bool:
         error: EngineError | None = None
@@ -183,9 +209,8 @@ class SandboxHost:
             for container in found:
                 tasks.start_soon(remove, container)
         alive_ids = {name.rpartition("-")[2] for name in self._alive}
-        for directory in self.state.leftover_dirs():
-            if directory.name not in alive_ids:
-                self.state.remove_dir(directory)
+        for sandbox_id in self.state.sandbox_ids() - alive_ids:
+            self.state.forget(sandbox_id)
         if errors:
             raise errors[0]
         return len(found)
@@ -205,9 +230,7 @@ class Sandbox:
 
     @classmethod
     @asynccontextmanager
-    async def open(
-        cls, host: SandboxHost, image: Image, *, role: Role, labels: Mapping[str, str] | None = None
-    ) -> AsyncIterator[Self]:
+    async def open(cls, host: SandboxHost, image: Image, *, role: Role) -> AsyncIterator[Self]:
         """Start a container from ``image`` and wait for its runtime; remove both when the block is left.
 
         Raises:
@@ -224,7 +247,6 @@ class Sandbox:
                 LABEL_SERVER: host.state.server_id,
                 LABEL_SANDBOX: sandbox_id,
                 LABEL_ROLE: role,
-                **(labels or {}),
             },
             environment={
                 "PYTHONHASHSEED": HASH_SEED,
@@ -239,6 +261,7 @@ class Sandbox:
         host.disk.watch(name, channel.peer_died)
         async with cls._owned(host, name, sandbox_id, channel, role) as sandbox:
             sandbox._hello = await cls._start(host, spec, channel, owner=host.engine.remapped_root)
+            host.heed(sandbox._hello)
             yield sandbox
 
     @classmethod
@@ -281,7 +304,7 @@ class Sandbox:
             await channel.aclose()
             if not sandbox._left_running:
                 with anyio.CancelScope(shield=True):
-                    await host.dispose(name, channel.directory, role=role)
+                    await host.dispose(name, sandbox_id, role=role)
 
     def leave_running(self) -> None:
         """Hang up, and let the container live on when this is closed, for the next host to adopt.
@@ -290,6 +313,18 @@ class Sandbox:
         """
         self._left_running = True
         self._channel.hang_up()
+
+    def assign(self, sid: str, environment: str) -> None:
+        """Let it be this session's, from now to its end; a host that comes after this one finds it as such.
+
+        Raises:
+            SandboxFailed: that can't be written down.
+        """
+        try:
+            self._host.state.assign(self._sandbox_id, Assignment(sid, environment, time.time()))
+        except OSError as exc:
+            message = f"the state directory can't be written: {exc.strerror}"
+            raise SandboxFailed(Failure(Reason.START_FAILED, message)) from exc
 
     def touch(self) -> None:
         """Take note that it was in use just now."""
@@ -381,13 +416,13 @@ class Sandbox:
         if full := host.disk.failure(name):
             return full
         try:
-            with anyio.fail_after(_DEATH_WAIT_S + _LOOKUP_S):
+            with anyio.fail_after(_EXPLAIN_S):
                 death = await host.engine.death(name, wait_s=_DEATH_WAIT_S)
         except (EngineError, TimeoutError) as exc:
-            words = str(exc) or "the engine does not answer"
+            words = str(exc) or f"the engine does not say within {_EXPLAIN_S:g} s"
             return Failure(Reason.CONTAINER_DIED, f"the container's end can't be looked up: {words}")
         if death is None:
-            return Failure(Reason.CONTAINER_DIED, "the runtime hung up while its container went on")
+            return Failure(Reason.CONTAINER_DIED, "the runtime hung up, and its container goes on")
         if death.out_of_memory:
             memory = host.settings.memory.human_readable()
             return Failure(Reason.OUT_OF_MEMORY, f"the container used more than its {memory} of memory")

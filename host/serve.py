@@ -17,6 +17,7 @@ import anyio
 import structlog
 from aiohttp import web
 from anyio.abc import TaskGroup
+from pydantic import ByteSize
 
 from host.app import make_app
 from host.auth import Keys, check_exposure
@@ -26,9 +27,10 @@ from host.connections import KEEPALIVE_S, SERVED, Gate
 from host.egress import Egress
 from host.engine import LABEL_SERVER, Engine, EngineError
 from host.errors import Failure, Reason, StartupError
-from host.isolation import check_runtimes
+from host.isolation import check_runtimes, missing_memory
 from host.memory import give_back_memory, keep_no_memory
 from host.patience import Patience
+from host.pool import Pool
 from host.recovery import recover
 from host.sandbox import SandboxHost
 from host.sessions import Sessions
@@ -85,11 +87,13 @@ async def _serve(settings: Settings, stop: anyio.Event, patience: Patience) -> N
     keep_no_memory()
     keys = Keys.of(settings)
     with closing(StateDir.open(settings.state_dir)) as state, closing(_bind(settings)) as sock:
+        keys = keys.with_operator(state.operator_key)
         check_exposure(keys, settings, sock.getsockname()[0])
         async with Engine.open() as engine, _egress(settings) as egress:
             check_runtimes(settings.isolation, engine.oci_runtimes)
             host = SandboxHost(engine, state, settings, egress=egress, patience=patience)
             await _limit_disk(host)
+            _warn_of_files_in_memory(host)
             log.info("starting_catalog", images=settings.image)
             with closing(host.intake):
                 async with Catalog.open(host, settings.image) as catalog, anyio.create_task_group() as tasks:
@@ -115,23 +119,27 @@ async def _run(
         queue_timeout_s=settings.queue_timeout_s,
         leftovers=lambda: host.leftovers,
     )
-    sessions = Sessions(host=host, capacity=capacity, tasks=tasks, clock=time.monotonic)
+    pool = Pool(host, capacity, lambda: catalog.images, clock=time.monotonic)
+    sessions = Sessions(host=host, pool=pool, tasks=tasks, clock=time.monotonic)
     app = make_app(
         catalog, sessions, max_body_bytes=settings.max_body, body_timeout_s=settings.body_timeout_s, keys=keys
     )
     # Only now, when nothing can keep this host from serving any more: a host that can't start leaves sessions as they are.
     await recover(host, sessions)
     tasks.start_soon(_sweep, host, capacity)
+    tasks.start_soon(pool.run)
     async with _listening(app, sock, max_connections=settings.max_connections):
-        address, port = sock.getsockname()[:2]
+        url = _url(sock)
+        host.state.announce(url)
         log.info(
             "serving",
-            url=f"http://{address}:{port}",
+            url=url,
             environments=catalog.names,
             server=host.state.server_id,
             key_needed=keys.needed,
         )
         await stop.wait()
+        pool.close()
         log.info("stopping", sessions=len(sessions), on_exit=settings.on_exit, grace_s=settings.shutdown_grace_s)
         grace_s = settings.shutdown_grace_s
         with anyio.move_on_after(max(grace_s - _LAST_EFFORT_S, grace_s / 2)) as grace:
@@ -203,6 +211,19 @@ async def _limit_disk(host: SandboxHost) -> None:
     log.info("disk_limit", disk=settings.disk.human_readable(), inodes=settings.inodes, held_by=held_by)
 
 
+def _warn_of_files_in_memory(host: SandboxHost) -> None:
+    """Say so where files alone could leave too little memory for anything else."""
+    settings = host.settings
+    if missing := missing_memory(host.confinement, settings.memory):
+        log.warning(
+            "files_can_use_up_memory",
+            consequence="an agent can end its own session as out_of_memory with files in memory alone",
+            memory=settings.memory.human_readable(),
+            enough=ByteSize(settings.memory + missing).human_readable(),
+            advice="a larger --memory, or a smaller --tmp-size, --workspace-size or --inodes",
+        )
+
+
 def _bind(settings: Settings) -> socket.socket:
     """Take the port first: it is the cheapest thing that can be wrong."""
     try:
@@ -223,6 +244,11 @@ def _bind(settings: Settings) -> socket.socket:
             f"can't listen on {settings.host}:{settings.port}: {exc.strerror}; choose another with --port"
         ) from exc
     return sock
+
+
+def _url(sock: socket.socket) -> str:
+    address, port = sock.getsockname()[:2]
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
 
 async def _sweep(host: SandboxHost, capacity: Capacity) -> None:

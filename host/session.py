@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,9 +18,8 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 from host.answers import InvalidAnswer, as_json
 from host.calls import Calls, KeptResults, Outcome, ToolCall
-from host.capacity import Capacity
 from host.channel import RequestTimeout, RuntimeFault
-from host.engine import LABEL_CREATED, LABEL_ENVIRONMENT, LABEL_SESSION, ContainerRef, Image
+from host.engine import ContainerRef, Image
 from host.errors import (
     EnvironmentFailed,
     Failure,
@@ -35,7 +33,8 @@ from host.errors import (
     StillStarting,
 )
 from host.lifecycle import Clock, Event, State, expiry, move
-from host.sandbox import Role, Sandbox, SandboxHost
+from host.pool import Pool
+from host.sandbox import Sandbox, SandboxHost
 from sandbox_runtime.messages import Fault, Method
 
 log = structlog.get_logger()
@@ -75,7 +74,7 @@ class Session:
         origin: SessionSpec | Survivor,
         *,
         host: SandboxHost,
-        capacity: Capacity,
+        pool: Pool,
         results: KeptResults,
         clock: Callable[[], float],
     ) -> None:
@@ -85,7 +84,7 @@ class Session:
         self._origin: SessionSpec | Survivor | None = origin  # may hold secrets: let go of once they are passed on
         self._host = host
         self._settings = host.settings
-        self._capacity = capacity
+        self._pool = pool
         self._clock = clock
         self._state = State.STARTING
         self._error: HostError | None = None
@@ -155,20 +154,13 @@ class Session:
             self.close(await sandbox.wait_failed())
 
     async def _make(self, stack: AsyncExitStack, spec: SessionSpec) -> Sandbox:
-        await stack.enter_async_context(self._capacity.place())
-        labels = {
-            LABEL_SESSION: self.sid,
-            LABEL_ENVIRONMENT: spec.environment,
-            LABEL_CREATED: f"{time.time():.0f}",
-        }
-        sandbox = await stack.enter_async_context(
-            Sandbox.open(self._host, spec.image, role=Role.SESSION, labels=labels)
-        )
+        sandbox = await stack.enter_async_context(self._pool.sandbox(spec.image))
+        sandbox.assign(self.sid, spec.environment)
         await self._construct(sandbox, spec)
         return sandbox
 
     async def _adopt(self, stack: AsyncExitStack, survivor: Survivor) -> Sandbox:
-        stack.enter_context(self._capacity.occupied())
+        stack.enter_context(self._pool.capacity.occupied())
         sandbox = await stack.enter_async_context(Sandbox.adopt(self._host, survivor.container))
         if sandbox.episode is None:
             raise SandboxFailed(Failure(Reason.START_FAILED, "its environment was not constructed when the host died"))

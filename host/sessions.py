@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from anyio.abc import TaskGroup
 
 from host.calls import KeptResults
-from host.capacity import Capacity
 from host.errors import (
     CapacityExceeded,
     EngineDown,
@@ -22,6 +21,7 @@ from host.errors import (
     UnknownSession,
 )
 from host.lifecycle import State
+from host.pool import Pool
 from host.sandbox import SandboxHost
 from host.session import Session, SessionSpec, Survivor
 
@@ -33,9 +33,9 @@ _MAX_REMEMBERED = 10_000
 class Sessions:
     """The registry. Each session runs in a task of ``tasks``, which the server owns."""
 
-    def __init__(self, *, host: SandboxHost, capacity: Capacity, tasks: TaskGroup, clock: Callable[[], float]) -> None:
+    def __init__(self, *, host: SandboxHost, pool: Pool, tasks: TaskGroup, clock: Callable[[], float]) -> None:
         self._host = host
-        self._capacity = capacity
+        self._pool = pool
         self._tasks = tasks
         self._clock = clock
         self._results = KeptResults(host.settings.max_kept_results)
@@ -61,7 +61,7 @@ class Sessions:
         if spec.sid in self._live:
             raise SessionExists
         self._ended.pop(spec.sid, None)
-        session = Session(spec, host=self._host, capacity=self._capacity, results=self._results, clock=self._clock)
+        session = Session(spec, host=self._host, pool=self._pool, results=self._results, clock=self._clock)
         self._live[spec.sid] = session
         self._tasks.start_soon(self._run, session)
         async with session.request():
@@ -75,9 +75,7 @@ class Sessions:
         """
         sessions = []
         for survivor in survivors:
-            session = Session(
-                survivor, host=self._host, capacity=self._capacity, results=self._results, clock=self._clock
-            )
+            session = Session(survivor, host=self._host, pool=self._pool, results=self._results, clock=self._clock)
             self._live[survivor.sid] = session
             self._tasks.start_soon(self._run, session)
             sessions.append(session)
@@ -99,8 +97,8 @@ class Sessions:
             return ShuttingDown()
         if (problem := self._host.engine.problem) is not None:
             return EngineDown(f"the Docker engine doesn't answer: {problem}")
-        if self._capacity.free <= 0:
-            return CapacityExceeded(f"all {self._capacity.limit} sessions are in use")
+        if self._pool.room <= 0:
+            return CapacityExceeded(f"all {self._pool.capacity.limit} sessions are in use")
         return None
 
     def check_free(self, sid: str) -> None:

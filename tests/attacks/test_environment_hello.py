@@ -53,7 +53,7 @@ async def _sandboxes(image: str, profile: str, start_timeout_s: float) -> AsyncI
             host = SandboxHost(engine, state, settings)
             yield host
             assert await engine.list_ours(state.server_id) == []
-            assert state.leftover_dirs() == []
+            assert state.sandbox_ids() == set()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -111,7 +111,7 @@ async def test_hello(
 async def test_a_borrowed_token(sandboxes: SandboxHost, hostile_image: str) -> None:
     honest = await sandboxes.engine.image(hostile_image)
     async with Sandbox.open(sandboxes, honest, role=Role.SESSION) as sandbox:
-        (directory,) = sandboxes.state.leftover_dirs()
+        (directory,) = (sandboxes.state.path / "s").iterdir()
         token = (directory / "token").read_text()
         tag = await asyncio.to_thread(saying, hostile_image, "hello_borrowed_token", token)
         with pytest.raises(SandboxFailed) as caught:

@@ -76,9 +76,26 @@ class RunningHost:
             found: list[dict[str, Any]] = client.containers(all=True, filters={"label": labels})
             return found
 
+    def container(self, sid: str) -> dict[str, Any]:
+        """A session's container, as the engine lists it. Raises LookupError if it has none."""
+        found = [c for c in self.containers(role="session") if self._sid(c) == sid]
+        if len(found) != 1:
+            raise LookupError(f"{len(found)} containers for session {sid}")
+        return found[0]
+
+    def session_containers(self) -> list[dict[str, Any]]:
+        """The containers that sessions have: without those that only wait for one."""
+        return [c for c in self.containers(role="session") if self._sid(c) is not None]
+
+    def _sid(self, container: dict[str, Any]) -> str | None:
+        note = self.state_dir / "sessions" / container["Labels"]["ors-host.sandbox"]
+        with contextlib.suppress(FileNotFoundError):
+            return str(json.loads(note.read_text())["session"])
+        return None
+
     def inspect(self, sid: str) -> dict[str, Any]:
         """``docker inspect`` of a session's container."""
-        (container,) = [c for c in self.containers() if c["Labels"].get("ors-host.session") == sid]
+        container = self.container(sid)
         with contextlib.closing(docker_client.connect()) as client:
             data: dict[str, Any] = client.inspect_container(container["Id"])
             return data
@@ -209,8 +226,10 @@ def running_host(
 ) -> Iterator[RunningHost]:
     """Start a host and wait until it serves; at the end stop it if it runs, and check that it left nothing behind.
 
-    ``settings`` are flags: ``max_sessions=4`` is ``--max-sessions 4``.
+    ``settings`` are flags: ``max_sessions=4`` is ``--max-sessions 4``. Unless told otherwise no container is started
+    beforehand: most tests count them.
     """
+    settings = {"warm": 0, **settings}
     directory = Path(tempfile.mkdtemp(prefix="ors-", dir="/tmp"))
     state = state_dir or directory / "state"
     port = port or free_port()

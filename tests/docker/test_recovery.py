@@ -113,10 +113,10 @@ async def test_idle_clocks_go_on(probe_image: str) -> None:
         async with first.client() as client:
             session = await client.create()
         first.kill()
-        token = next(
-            path for path in first.state_dir.glob("s/*/token") if path.parent.name in container_of(first, session)
-        )
-        os.utime(token, (1, 1))  # as if nobody had asked for anything for a long time
+        sandbox_id = first.container(session.sid)["Labels"]["ors-host.sandbox"]
+        os.utime(
+            first.state_dir / "sessions" / sandbox_id, (1, 1)
+        )  # as if nobody had asked for anything for a long time
         with running_host(probe_image, state_dir=first.state_dir) as second:
             await until(lambda: second.containers(role="session") == [])
             async with second.client() as client:
@@ -143,7 +143,7 @@ async def begin(session: Session, name: str, call_id: str | None = None, **tool_
 
 
 def container_of(host: Any, session: Session) -> str:
-    (container,) = [c for c in host.containers() if c["Labels"].get("ors-host.session") == session.sid]
+    container = host.container(session.sid)
     return str(container["Labels"]["ors-host.sandbox"])
 
 

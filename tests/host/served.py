@@ -20,7 +20,9 @@ from host.app import make_app
 from host.auth import Keys
 from host.capacity import Capacity
 from host.catalog import Catalog
+from host.engine import LABEL_SANDBOX
 from host.errors import Failure, Reason
+from host.pool import Pool
 from host.sandbox import Role, SandboxHost
 from host.serve import _bind, _listening
 from host.sessions import Sessions
@@ -61,7 +63,7 @@ class Server:
     host: SandboxHost
     catalog: Catalog
     sessions: Sessions
-    capacity: Capacity
+    pool: Pool
     client: aiohttp.ClientSession
 
     async def get(self, path: str, sid: str | None = None, **kwargs: Any) -> tuple[int, Any]:
@@ -81,8 +83,13 @@ class Server:
 
     def container(self, sid: str) -> FakeContainer:
         """Return a session's container."""
-        (found,) = [c for c in self.engine.of(Role.SESSION) if c.spec.labels["ors-host.session"] == sid]
+        (found,) = [c for c in self.engine.of(Role.SESSION) if self.sid_of(c) == sid]
         return found
+
+    def sid_of(self, container: FakeContainer) -> str | None:
+        """Return which session a container is for."""
+        assignment = self.host.state.assignment(container.spec.labels[LABEL_SANDBOX])
+        return assignment.session if assignment else None
 
     async def delete(self, sid: str = "s1") -> None:
         """Delete a session, which never fails."""
@@ -133,7 +140,7 @@ class Server:
 
 async def being_made(server: Server, sid: str, method: str) -> FakeContainer:
     """Wait until a session's runtime was asked ``method``."""
-    await until(lambda: any(c.spec.labels["ors-host.session"] == sid for c in server.engine.of(Role.SESSION)))
+    await until(lambda: any(server.sid_of(c) == sid for c in server.engine.of(Role.SESSION)))
     container = server.container(sid)
     await container.runtime.wait_received(method)
     return container
@@ -144,13 +151,16 @@ async def serving(
     state_dir: Path, engine: FakeEngine, tags: tuple[str, ...] = (TAG,), **limits: Any
 ) -> AsyncIterator[Server]:
     """Serve on a free port until the block is left, wired as ``host.serve`` does it."""
+    limits = {"warm": 0, **limits}
     settings = Settings(host="127.0.0.1", port=0, state_dir=state_dir, image=tags, **limits)
     state, sock = StateDir.open(settings.state_dir), _bind(settings)
     host = SandboxHost(engine, state, settings)  # type: ignore[arg-type]
     capacity = Capacity(settings.max_sessions, queue_size=settings.queue_size, queue_timeout_s=settings.queue_timeout_s)
     try:
         async with Catalog.open(host, tags) as catalog, anyio.create_task_group() as tasks:
-            sessions = Sessions(host=host, capacity=capacity, tasks=tasks, clock=time.monotonic)
+            pool = Pool(host, capacity, lambda: catalog.images, clock=time.monotonic)
+            sessions = Sessions(host=host, pool=pool, tasks=tasks, clock=time.monotonic)
+            tasks.start_soon(pool.run)
             app = make_app(
                 catalog,
                 sessions,
@@ -162,10 +172,11 @@ async def serving(
                 _listening(app, sock, max_connections=settings.max_connections),
                 aiohttp.ClientSession(f"http://127.0.0.1:{sock.getsockname()[1]}") as client,
             ):
-                yield Server(engine, host, catalog, sessions, capacity, client)
+                yield Server(engine, host, catalog, sessions, pool, client)
+                pool.close()
                 await sessions.close_all(SHUTDOWN)
-                assert engine.of(Role.SESSION) == []
-                assert len(list((state_dir / "s").iterdir())) == len(engine.containers)
+                await until(lambda: engine.of(Role.SESSION) == [])
+                await until(lambda: len(host.state.sandbox_ids()) == len(engine.containers))
     finally:
         sock.close()
         state.close()

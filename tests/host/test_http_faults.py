@@ -14,7 +14,7 @@ from host.sandbox import Role
 from sandbox_runtime import frames, messages
 from sandbox_runtime.messages import Fault
 from tests.host.fakes import TAG, FakeEngine, FakeRuntime, Gate, ok, raising
-from tests.host.served import SHUTDOWN, Serve, Server, secrets_header, until
+from tests.host.served import SHUTDOWN, Serve, Server, being_made, secrets_header, until
 
 SPEC: dict[str, Any] = {"task_spec": {"id": 0}}
 
@@ -79,9 +79,7 @@ async def test_container_that_dies_idle(server: Server, engine: FakeEngine) -> N
 async def test_container_that_dies_in_the_constructor(server: Server, engine: FakeEngine) -> None:
     engine.script.handlers["create"] = Gate()
     creating = asyncio.create_task(server.post("/create", "s1", json=SPEC))
-    await until(lambda: bool(engine.of(Role.SESSION)))
-    container = server.container("s1")
-    await container.runtime.wait_received("create")
+    container = await being_made(server, "s1", "create")
     await container.die(9, log="Traceback…")
     status, body = await creating
     assert (status, body["reason"]) == (422, "container_died")
@@ -97,7 +95,7 @@ async def test_container_that_dies_before_hello(server: Server, engine: FakeEngi
     engine.script.on_connect = silent
     creating = asyncio.create_task(server.post("/create", "s1", json=SPEC))
     await connected.wait()
-    await server.container("s1").die(78, log="ModuleNotFoundError: env")
+    await engine.of(Role.SESSION)[0].die(78, log="ModuleNotFoundError: env")
     status, body = await creating
     assert (status, body["reason"]) == (503, "start_failed")
     assert "exit code 78" in body["detail"] and "ModuleNotFoundError: env" in body["detail"]
@@ -128,7 +126,7 @@ async def test_runtime_that_hangs_up(server: Server, engine: FakeEngine) -> None
     container.runtime.hang_up()
     await until(lambda: len(server.sessions) == 0)
     status, body = await server.post("/ping", "s1")
-    assert (status, body["detail"]) == (410, "container_died: the runtime hung up while its container went on")
+    assert (status, body["detail"]) == (410, "container_died: the runtime hung up, and its container goes on")
 
 
 async def test_death_that_cannot_be_looked_up(server: Server, engine: FakeEngine) -> None:
@@ -254,7 +252,7 @@ async def test_shutdown_ends_everything_with_one_word(serve: Serve, engine: Fake
     creating = asyncio.create_task(server.post("/create", "s2", json=SPEC))
     await engine.wait_created(3)
     queued = asyncio.create_task(server.post("/create", "s3", json=SPEC))
-    await until(lambda: server.capacity.waiting == 1)
+    await until(lambda: server.pool.capacity.waiting == 1)
     await server.sessions.close_all(SHUTDOWN)
     reason = "host_shutdown: the server is shutting down"
     assert await call == [("error", reason)]

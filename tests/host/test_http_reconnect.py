@@ -83,7 +83,7 @@ async def test_an_id_of_our_own_form_that_never_was(server: Server) -> None:
 
 
 async def test_another_sessions_call_is_out_of_reach(server: Server, engine: FakeEngine) -> None:
-    engine.script.handlers["call"] = lambda runtime, params: ok(runtime.container.spec.labels["ors-host.session"])
+    engine.script.handlers["call"] = lambda runtime, params: ok(server.sid_of(runtime.container) or "")
     one, two = await server.create("one"), await server.create("two")
     call_id = (await server.call("one"))[0][1]
     assert await server.call("two", task_id=call_id) == UNKNOWN

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from host.engine import LABEL_SESSION, EngineError
+from host.engine import EngineError
 from host.errors import Reason, SandboxFailed
 from host.sandbox import Role, Sandbox, SandboxHost
 from host.settings import Settings
@@ -29,11 +29,11 @@ async def host(state_dir: Path, engine: FakeEngine) -> AsyncIterator[SandboxHost
 
 
 def directories(host: SandboxHost) -> int:
-    return len(host.state.leftover_dirs())
+    return len(host.state.sandbox_ids())
 
 
 async def test_open_and_gone(host: SandboxHost, engine: FakeEngine) -> None:
-    async with Sandbox.open(host, engine.images[TAG], role=Role.SESSION, labels={LABEL_SESSION: "s1"}) as sandbox:
+    async with Sandbox.open(host, engine.images[TAG], role=Role.SESSION) as sandbox:
         assert sandbox.environments == ("BashEnv",)
         assert not sandbox.failed
         assert await sandbox.request(Method.NUM_TASKS, {}, timeout_s=5) == 3
@@ -113,7 +113,7 @@ async def test_owner_of_the_socket_under_remapping(state_dir: Path) -> None:
         with closing(StateDir.open(state_dir)) as state:
             host = SandboxHost(engine, state, Settings())  # type: ignore[arg-type]
             async with Sandbox.open(host, engine.images[TAG], role=Role.SESSION):
-                (directory,) = state.leftover_dirs()
+                (directory,) = (state_dir / "s").iterdir()
                 assert (directory / "host.sock").stat().st_uid == os.geteuid()
 
 

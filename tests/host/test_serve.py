@@ -58,7 +58,7 @@ Options = Callable[..., Settings]
 @pytest.fixture
 def options(state_dir: Path) -> Options:
     """Settings for a host on a free port."""
-    return lambda **limits: Settings(**{"image": (TAG,), "port": 0, "state_dir": state_dir, **limits})
+    return lambda **limits: Settings(**{"image": (TAG,), "port": 0, "state_dir": state_dir, "warm": 0, **limits})
 
 
 def events(log: Log) -> list[str]:

@@ -73,7 +73,7 @@ async def test_delete_while_the_container_is_made(server: Server, engine: FakeEn
     assert await deleting == (200, {"sid": "s1"})
     assert (await creating)[0] == 410
     assert engine.of(Role.SESSION) == []
-    assert server.capacity.free == server.capacity.limit
+    assert server.pool.capacity.free == server.pool.capacity.limit
 
 
 @pytest.mark.parametrize("method", ["create", "setup"])
@@ -154,7 +154,7 @@ async def test_capacity_queue(serve: Serve, engine: FakeEngine) -> None:
     server = await serve(max_sessions=1, queue_size=1)
     await server.create("first")
     waiting = asyncio.create_task(server.post("/create", "second", json=SPEC))
-    await until(lambda: server.capacity.waiting == 1)
+    await until(lambda: server.pool.capacity.waiting == 1)
     async with server.client.post("/create", headers={"X-Session-ID": "third"}, json=SPEC) as response:
         assert response.status == 503
         assert response.headers["Retry-After"] == "2"
@@ -179,10 +179,10 @@ async def test_delete_in_the_queue(serve: Serve) -> None:
     server = await serve(max_sessions=1)
     await server.create("first")
     waiting = asyncio.create_task(server.post("/create", "second", json=SPEC))
-    await until(lambda: server.capacity.waiting == 1)
+    await until(lambda: server.pool.capacity.waiting == 1)
     await server.delete("second")
     assert (await waiting)[0] == 410
-    assert server.capacity.waiting == 0
+    assert server.pool.capacity.waiting == 0
     await server.delete("first")
     await server.create("third")
 

@@ -6,13 +6,14 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from host.errors import StartupError
-from host.state import MAX_SOCKET_PATH_BYTES, SOCKET_NAME, StateDir
+from host.state import MAX_SOCKET_PATH_BYTES, SOCKET_NAME, Assignment, StateDir
 
 
 def test_identity_is_kept(state_dir: Path) -> None:
@@ -91,7 +92,34 @@ def test_sandbox_directories(state_dir: Path) -> None:
     with closing(StateDir.open(state_dir)) as state:
         path = state.sandbox_dir("abc")
         (path / "x").mkdir(parents=True)
-        assert state.leftover_dirs() == [path]
-        state.remove_dir(path)
-        state.remove_dir(path)
-        assert state.leftover_dirs() == []
+        assert state.sandbox_ids() == {"abc"}
+        state.forget("abc")
+        state.forget("abc")
+        assert state.sandbox_ids() == set()
+
+
+def test_assignments(state_dir: Path) -> None:
+    given = Assignment("session one", "BashEnv", 1234.5)
+    with closing(StateDir.open(state_dir)) as state:
+        assert state.assignment("abc") is None
+        state.assign("abc", given)
+        with pytest.raises(FileExistsError):  # a sandbox is for one session, ever
+            state.assign("abc", Assignment("another", "BashEnv", 1.0))
+        os.utime(state_dir / "sessions" / "abc", (5, 5))
+        assert state.last_touched("abc") == 5
+        state.touch("abc")
+        assert abs(state.last_touched("abc") - time.time()) < 60
+        assert (state_dir / "sessions" / "abc").stat().st_mode & 0o777 == 0o600
+    with closing(StateDir.open(state_dir)) as state:
+        assert state.assignment("abc") == given
+        state.forget("abc")
+        state.touch("abc")
+        assert (state.assignment("abc"), state.sandbox_ids()) == (None, set())
+
+
+@pytest.mark.parametrize("content", [b"", b'{"session": "s1"', b'{"session": "s1"}', b"[]", b"\xff"])
+def test_an_assignment_that_was_never_finished(state_dir: Path, content: bytes) -> None:
+    with closing(StateDir.open(state_dir)) as state:
+        (state_dir / "sessions" / "abc").write_bytes(content)
+        assert state.assignment("abc") is None
+        assert state.assignment("") is None

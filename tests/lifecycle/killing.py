@@ -8,22 +8,24 @@ import signal
 from pathlib import Path
 
 from host import docker_client
+from tests.docker.harness import RunningHost
 
 
-def end_container(server_id: str, sid: str, how: str) -> bool:
+def end_container(host: RunningHost, sid: str, how: str) -> bool:
     """End a session's container from outside; return whether there was one."""
-    with contextlib.closing(docker_client.connect()) as engine:
-        labels = [f"ors-host.server={server_id}", f"ors-host.session={sid}"]
-        for container in engine.containers(filters={"label": labels}):
-            with contextlib.suppress(docker_client.APIError, OSError):
-                match how:
-                    case "docker rm -f":
-                        engine.remove_container(container["Id"], force=True)
-                    case "docker kill":
-                        engine.kill(container["Id"])
-                    case _:
-                        kill_runtime(engine.inspect_container(container["Id"])["State"]["Pid"])
-                return True
+    with (
+        contextlib.closing(docker_client.connect()) as engine,
+        contextlib.suppress(LookupError, docker_client.APIError, OSError),
+    ):
+        container = host.container(sid)["Id"]
+        match how:
+            case "docker rm -f":
+                engine.remove_container(container, force=True)
+            case "docker kill":
+                engine.kill(container)
+            case _:
+                kill_runtime(engine.inspect_container(container)["State"]["Pid"])
+        return True
     return False
 
 

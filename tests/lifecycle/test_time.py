@@ -14,6 +14,7 @@ from host.capacity import Capacity
 from host.engine import CreateUnclear, EngineError
 from host.errors import CapacityExceeded, Failure, Reason
 from host.patience import Patience
+from host.pool import Pool
 from host.sandbox import Role, Sandbox, SandboxHost
 from host.session import Session, SessionSpec
 from host.settings import Settings
@@ -49,10 +50,8 @@ def make(engine: FakeEngine, state: StateDir, now: Now, **settings: Any) -> tupl
     values = {"idle_timeout_s": IDLE_S, "max_age_s": AGE_S, **settings}
     host = SandboxHost(engine, state, Settings(**values))  # type: ignore[arg-type]
     spec = SessionSpec(sid="s1", environment="BashEnv", image=engine.images[TAG], task_spec={}, secrets={})
-    capacity = Capacity(1, queue_size=0, queue_timeout_s=1)
-    return Session(
-        spec, host=host, capacity=capacity, results=KeptResults(host.settings.max_kept_results), clock=now
-    ), host
+    pool = Pool(host, Capacity(1, queue_size=0, queue_timeout_s=1), lambda: (), clock=now)
+    return Session(spec, host=host, pool=pool, results=KeptResults(host.settings.max_kept_results), clock=now), host
 
 
 async def check_expiry(session: Session) -> None:

@@ -173,7 +173,7 @@ class Trainer:
         if self._rng.random() < 0.5:
             await self._begin(sid, self._call_id(), 30)
         how = self._rng.choice(["docker rm -f", "docker kill", "SIGKILL to the runtime"])
-        if not await asyncio.to_thread(end_container, self._host.running.server_id, sid, how):
+        if not await asyncio.to_thread(end_container, self._host.running, sid, how):
             return await self._delete(sid)
         self._report.fault(how)
         started, starts = time.monotonic(), self._host.starts
