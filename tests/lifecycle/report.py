@@ -30,6 +30,8 @@ class Report:
         self.slowest_notice_s = 0.0
         self.details: list[str] = []
         self.usage: list[Usage] = []
+        self.rest: list[Usage] = []
+        self.kept: list[str] = []
 
     def fault(self, kind: str) -> None:
         """Count a fault that was put in."""
@@ -47,23 +49,25 @@ class Report:
         problems = [
             f"{kind}: {count}" for kind in ("leaks", "doubles", "lost", "wrong") if (count := getattr(self, kind))
         ]
+        problems += [f"at rest {words}" for words in self.kept]
         if self.most_containers > self.limit:
             problems.append(f"{self.most_containers} containers of sessions at once, at a limit of {self.limit}")
         return problems
 
-    def drift(self) -> dict[str, float]:
-        """How much more the last tenth used than the second, as a fraction of that; empty if there is too little to say.
+    def compare(self, before: Usage, after: Usage) -> None:
+        """Take note of what a host held at rest, before and after all this."""
+        self.rest = [before, after]
+        for field in ("descriptors", "threads"):
+            more = getattr(after, field) - getattr(before, field)
+            if more > 0:
+                self.kept.append(f"{more} {field} more than before")
 
-        Tenths of the time; in each, the median of the memory, and the least of what goes up and down with the sessions.
-        """
+    def drift(self) -> dict[str, float]:
+        """How much more memory the last tenth of the time used than the second; empty if there is too little to say."""
         if len(self.usage) < 50:
             return {}
         second, last = self._tenth(1), self._tenth(9)
-        return {
-            "memory": _median(last, "rss_bytes") / _median(second, "rss_bytes") - 1,
-            "descriptors": min(u.descriptors for u in last) / min(u.descriptors for u in second) - 1,
-            "threads": min(u.threads for u in last) / min(u.threads for u in second) - 1,
-        }
+        return {"memory": _median(last, "rss_bytes") / _median(second, "rss_bytes") - 1}
 
     def memory_problems(self) -> list[str]:
         """What grew by more than 5 %."""
@@ -92,6 +96,10 @@ class Report:
                     memory = _median(tenth, "rss_bytes") / _MIB
                     rest = f"{_median(tenth, 'descriptors'):>13.0f}{_median(tenth, 'threads'):>9.0f}"
                     lines.append(f"{n + 1:>17}  {memory:>10.1f}{rest}")
+        for when, usage in zip(("before", "after"), self.rest, strict=False):
+            lines.append(
+                f"at rest {when:<10} {usage.rss_bytes >> 20} MiB, {usage.descriptors} descriptors, {usage.threads} threads"
+            )
         lines += [f"{name}: last tenth {by:+.1%} against the second" for name, by in self.drift().items()]
         return lines + self.details
 

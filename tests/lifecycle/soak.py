@@ -33,12 +33,15 @@ from tests.lifecycle.report import Report
 from tests.lifecycle.trainer import Trainer
 
 _MAX_SESSIONS = 10
+_WARM = 2
 _TRAINERS = 14
 _IDLE_S = 25
 _ALL_GONE_S = 90
 _REST_S = 15
 _SETTINGS = {
     "max_sessions": _MAX_SESSIONS,
+    "warm": _WARM,
+    "warm_max": _WARM,
     "queue_timeout": 10,
     "idle_timeout": _IDLE_S,
     "start_timeout": 20,
@@ -62,6 +65,8 @@ async def soak(
     rng = random.Random(seed)
     async with _host(image, report) as (host, engine, http):
         began = time.monotonic()
+        await _some_cycles(http, report, 16, 8)  # threads and pools are made on first use
+        before = await _at_rest(host)
         watching = asyncio.create_task(watch(host, http, report, measured_after_s=0.1 * seconds))
         failing = asyncio.create_task(engine_faults(host, engine, report, rng, every_s=engine_every_s))
         trainers = [
@@ -79,11 +84,12 @@ async def soak(
         await _all_gone(host, report)
         watching.cancel()
         report.usage = measured
+        report.compare(before, await _at_rest(host, than=before))
     return report
 
 
-async def cycles(image: str, count: int, *, at_once: int = 8) -> tuple[Report, Usage, Usage]:
-    """Create and delete ``count`` sessions in one process; return what it held before and after."""
+async def cycles(image: str, count: int, *, at_once: int = 8) -> Report:
+    """Create and delete ``count`` sessions in one process; return what was found."""
     report = Report(_MAX_SESSIONS)
     async with _host(image, report) as (host, _engine, http):
         await _some_cycles(http, report, 2 * at_once, at_once)  # threads and pools are made on first use
@@ -100,7 +106,8 @@ async def cycles(image: str, count: int, *, at_once: int = 8) -> tuple[Report, U
             )
             report.usage.append(now)
         await _all_gone(host, report)
-        return report, before, await _at_rest(host, than=before)
+        report.compare(before, await _at_rest(host, than=before))
+    return report
 
 
 async def _at_rest(host: RestartableHost, *, than: Usage | None = None) -> Usage:
@@ -181,9 +188,9 @@ async def _all_gone(host: RestartableHost, report: Report) -> None:
     """Wait for the background's removals; what stays is a leak."""
     deadline = time.monotonic() + _ALL_GONE_S
     while time.monotonic() < deadline:
-        containers = await asyncio.to_thread(host.running.containers, "session")
+        containers = await asyncio.to_thread(host.running.session_containers)
         directories = host.running.directories()
-        if not containers and len(directories) == 1:
+        if not containers and len(directories) <= 1 + _WARM:
             return
         await asyncio.sleep(0.5)
     for container in containers:
@@ -203,14 +210,8 @@ def main() -> int:
     options = parser.parse_args()
     build_environment(DOCKER_TESTS / "probe_env", PROBE)
     if options.cycles is not None:
-        report, before, after = asyncio.run(cycles(PROBE, options.cycles))
+        report = asyncio.run(cycles(PROBE, options.cycles))
         problems = report.problems
-        for field in ("descriptors", "threads"):
-            was, now = getattr(before, field), getattr(after, field)
-            print(f"{field}: {was} before, {now} after")
-            if now > was:
-                problems.append(f"{field}: {now - was} more than before")
-        print(f"memory: {before.rss_bytes >> 20} MiB before, {after.rss_bytes >> 20} MiB after")
         print("\n".join(report.lines()))
     else:
         seed = options.seed if options.seed is not None else random.randrange(1 << 32)
