@@ -28,7 +28,23 @@ _AGENT = "uid=10000,gid=10000"
 _PRIVATE_DIRECTORY = "/run/private"
 """The environment's own (``sandbox_runtime.grading``): the agent can neither see into it nor take its room away."""
 
-_PRIVATE_BYTES = 64 * 1024**2
+_MIB = 1024**2
+_PRIVATE_BYTES = 64 * _MIB
+_VAR_TMP_BYTES = 64 * _MIB
+_SHM_BYTES = 64 * _MIB
+_SHM_FILES = 4096
+
+_MEMORY_PER_FILE = 16 * 1024
+"""There may be one file in memory for so much of the container's memory, whatever --inodes allows: each of them, empty or not,
+takes up to ``_FILE_BYTES`` of the kernel's, which no limit on a file system's size counts."""
+
+_FILE_BYTES = 2048
+
+_NEEDED_BYTES = 128 * _MIB
+"""What the runtime and a command need beside all files."""
+
+_SYSCTLS = {"kernel.shm_rmid_forced": "1", "kernel.msgmni": "16", "kernel.sem": "250 32000 100 128"}
+"""Shared memory goes with the last process that has it; of messages and semaphores, which stay, there are few."""
 
 _WRITABLE = "rw,exec,nosuid,nodev"
 
@@ -49,34 +65,66 @@ class Sizes:
     workspace_bytes: int
     inodes: int
     pids: int
+    memory_bytes: int
 
 
 @dataclass(frozen=True)
 class Confinement:
-    """The container options that depend on the profile."""
+    """The container options that depend on the profile. ``file_bytes``: the most memory that files in memory may take."""
 
     tmpfs: Mapping[str, str]
+    file_bytes: int
     pids: int
     security_options: tuple[str, ...] = field(repr=False)
     read_only_root: bool = False
     oci_runtime: str | None = None
+    sysctls: Mapping[str, str] = field(default_factory=dict)
 
 
-def confine(profile: Profile, sizes: Sizes) -> Confinement:
-    """Return the options of a container under ``profile``."""
+@dataclass(frozen=True)
+class _Tmpfs:
+    """A file system in memory."""
+
+    options: str
+    size: int
+    files: int
+
+    def __str__(self) -> str:
+        return f"{self.options},size={self.size},nr_inodes={self.files}"
+
+
+def confine(profile: Profile, sizes: Sizes, *, remapped: bool = False) -> Confinement:
+    """Return the options of a container under ``profile``.
+
+    ``remapped``: the engine remaps users. Kernels before 6.9 let no such container have kernel settings of its own.
+    """
+    strict = profile is Profile.STRICT
+    files = min(sizes.inodes, max(sizes.memory_bytes // _MEMORY_PER_FILE, 1))
+    temporary = f"{_WRITABLE},mode=1777"
     tmpfs = {
-        "/tmp": f"{_WRITABLE},mode=1777,size={sizes.tmp_bytes},nr_inodes={sizes.inodes}",
-        _PRIVATE_DIRECTORY: f"{_WRITABLE},mode=0700,size={_PRIVATE_BYTES}",
+        "/tmp": _Tmpfs(temporary, sizes.tmp_bytes, files // 8 if strict else files),
+        "/dev/shm": _Tmpfs("rw,noexec,nosuid,nodev,mode=1777", _SHM_BYTES, _SHM_FILES),
+        _PRIVATE_DIRECTORY: _Tmpfs(f"{_WRITABLE},mode=0700", _PRIVATE_BYTES, _SHM_FILES),
     }
+    if strict:
+        tmpfs["/var/tmp"] = _Tmpfs(temporary, min(sizes.tmp_bytes, _VAR_TMP_BYTES), files // 8)
+        for path, mode, share in (("/workspace", "0755", 2), ("/home/agent", "0700", 4)):
+            tmpfs[path] = _Tmpfs(f"{_WRITABLE},{_AGENT},mode={mode}", sizes.workspace_bytes, files // share)
     security = ("no-new-privileges:true",)
-    if profile is Profile.GVISOR:
-        return Confinement(tmpfs, _gvisor_pids(sizes.pids), security, oci_runtime=GVISOR)
-    if profile is Profile.STANDARD:
-        return Confinement(tmpfs, sizes.pids, security)
-    tmpfs["/var/tmp"] = tmpfs["/tmp"]
-    for path, mode in (("/workspace", "0755"), ("/home/agent", "0700")):
-        tmpfs[path] = f"{_WRITABLE},{_AGENT},mode={mode},size={sizes.workspace_bytes},nr_inodes={sizes.inodes}"
-    return Confinement(tmpfs, sizes.pids, (*security, f"seccomp={_seccomp_profile()}"), read_only_root=True)
+    return Confinement(
+        {path: str(mount) for path, mount in tmpfs.items()},
+        sum(mount.size + mount.files * _FILE_BYTES for mount in tmpfs.values()),
+        _gvisor_pids(sizes.pids) if profile is Profile.GVISOR else sizes.pids,
+        (*security, f"seccomp={_seccomp_profile()}") if strict else security,
+        read_only_root=strict,
+        oci_runtime=GVISOR if profile is Profile.GVISOR else None,
+        sysctls={} if remapped or profile is Profile.GVISOR else _SYSCTLS,
+    )
+
+
+def missing_memory(confinement: Confinement, memory_bytes: int) -> int:
+    """Return how many bytes of memory are missing for files never to leave too little for the runtime and a command."""
+    return max(confinement.file_bytes + _NEEDED_BYTES - memory_bytes, 0)
 
 
 def check_runtimes(profile: Profile, oci_runtimes: Collection[str]) -> None:

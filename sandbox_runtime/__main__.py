@@ -17,6 +17,7 @@ from .faults import log_exception
 from .hardening import harden, unbuffer_output
 from .link import ProtocolViolation
 from .loader import LoadError, load
+from .spawner import can_keep_off_proc
 from .worker import Worker
 
 ENVIRONMENT_DIRECTORY = "/opt/env"
@@ -49,6 +50,7 @@ def main(specs: list[str]) -> int:
             token=token,
             runtime_version=__version__,
             environments=adapter.names,
+            agent_goes_first=can_keep_off_proc(),
         )
 
     async def serve() -> None:

@@ -165,13 +165,15 @@ EnvironmentName = Annotated[str, Field(max_length=128, pattern=r"^[^\W\d]\w*$")]
 class Hello(_Strict):
     """Params of the runtime's first message. ``environments`` are the names of its classes, in the order given.
 
-    ``episode`` is None until the environment is constructed, and again from ``teardown`` on.
+    ``agent_goes_first``: when memory is short, the agent's processes can be held to going before the runtime. ``episode`` is
+    None until the environment is constructed, and again from ``teardown`` on.
     """
 
     protocol: int
     token: str = Field(repr=False)
     runtime_version: str
     environments: Annotated[list[EnvironmentName], Field(max_length=1000)]
+    agent_goes_first: bool = False
     episode: EpisodeState | None = None
 
 

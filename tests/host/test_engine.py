@@ -128,7 +128,7 @@ def spec(tmp_path: Path) -> ContainerSpec:
         labels={"ors-host.server": "a"},
         environment={"PYTHONHASHSEED": "0"},
         limits=Limits(memory_bytes=1 << 30, cpus=1.5),
-        confinement=confine(Profile.STANDARD, Sizes(1 << 20, 1 << 20, inodes=1000, pids=64)),
+        confinement=confine(Profile.STANDARD, Sizes(1 << 20, 1 << 20, inodes=1000, pids=64, memory_bytes=1 << 28)),
         extra_groups=(5,),
     )
 

@@ -104,6 +104,30 @@ async def test_serve_and_stop(options: Options, engine: FakeEngine, log: Log) ->
     assert events(log)[-1] == "stopped"
 
 
+async def test_what_lets_an_agent_end_its_session_by_memory_is_said_once(
+    options: Options, engine: FakeEngine, log: Log
+) -> None:
+    stop = anyio.Event()
+    serving = asyncio.create_task(serve(options(memory="256MiB"), stop=stop))
+    async with aiohttp.ClientSession(await url(log, serving)) as client:
+        assert await post(client, "/create", json={"task_spec": {}}) == 200
+        stop.set()
+        await serving
+    assert events(log).count("agent_can_outlast_runtime") == 1  # the fake runtime does not say that it can't
+    (entry,) = [entry for entry in log if entry["event"] == "files_can_use_up_memory"]
+    assert (entry["memory"], entry["enough"]) == ("256.0MiB", "560.0MiB")
+
+
+async def test_nothing_is_said_of_memory_where_all_is_well(options: Options, engine: FakeEngine, log: Log) -> None:
+    engine.script.hello["agent_goes_first"] = True
+    stop = anyio.Event()
+    serving = asyncio.create_task(serve(options(), stop=stop))
+    await url(log, serving)
+    stop.set()
+    await serving
+    assert {"agent_can_outlast_runtime", "files_can_use_up_memory"}.isdisjoint(events(log))
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_signals_stop_it(options: Options, engine: FakeEngine, log: Log, number: int) -> None:
     serving = asyncio.create_task(serve(options()))
