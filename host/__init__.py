@@ -20,6 +20,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     session        one episode: its sandbox, its calls, its end
     connections    how many clients, and how long a silent one may stay
     catalog        which environments there are, and the questions that need no session
+    catalog_container  one image's container that answers them
     calls          one tool call: its outcome, kept for those who reconnect
     pool           where sessions' sandboxes come from: those that wait, started beforehand, or new ones
     demand         how many sessions are asked for at a time

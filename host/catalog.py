@@ -1,96 +1,52 @@
 """Which environments there are, and the questions about them that need no session.
 
-Environment code never runs in the host, not even to list tools. Each image has one *catalog container*, made exactly as the
-session containers are, which answers. If it dies it is replaced at the next question.
+Environment code never runs in the host, not even to list tools: each image has a *catalog container* that answers. An image
+that is built anew under its tag is taken over as soon as its own catalog container answers; sessions that live go on as they
+are, and one that can't be served is not taken over.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import anyio
 import structlog
+from anyio.abc import TaskGroup
 
-from host.answers import InvalidAnswer, as_json, as_value
-from host.channel import RequestTimeout, RuntimeFault
+from host.answers import as_json, as_value
+from host.catalog_container import CatalogContainer
 from host.engine import LABEL_RUNTIME, EngineError, Image, ImageMissing
-from host.errors import (
-    EnvironmentFailed,
-    Failure,
-    InvalidRequest,
-    QuestionLost,
-    Reason,
-    SandboxFailed,
-    StartupError,
-    UnknownEnvironment,
-)
-from host.sandbox import Role, Sandbox, SandboxHost
-from sandbox_runtime.messages import Fault, ListToolsOutput, Method, Split
+from host.errors import EnvironmentFailed, InvalidRequest, QuestionLost, SandboxFailed, StartupError, UnknownEnvironment
+from host.sandbox import SandboxHost
+from sandbox_runtime.messages import ListToolsOutput, Method, Split
 
 log = structlog.get_logger()
 T = TypeVar("T")
 
-_CALLERS_FAULT = frozenset({Fault.INVALID_SPLIT, Fault.INVALID_INDEX, Fault.NOT_SUPPORTED})
+_LOOK_S = 2.0
+"""How often it is looked at whether an image was built anew."""
 
-
-class _ImageCatalog:
-    """One image's catalog container: there when it is asked, replaced when it died."""
-
-    def __init__(self, host: SandboxHost, image: Image) -> None:
-        self.image = image
-        self.cancel_grace_s = host.settings.cancel_grace_s
-        self._host = host
-        self._stack = AsyncExitStack()
-        self._sandbox: Sandbox | None = None
-        self._opening = anyio.Lock()
-
-    async def sandbox(self) -> Sandbox:
-        """Return a living catalog container.
-
-        Raises:
-            SandboxFailed: none could be started.
-        """
-        async with self._opening:
-            if self._sandbox is not None and self._sandbox.failed:
-                failure = await self._sandbox.wait_failed()
-                log.warning("catalog_container_died", image=self.image.tag, reason=failure.reason)
-                await self.aclose()
-            if self._sandbox is None:
-                self._sandbox = await self._stack.enter_async_context(
-                    Sandbox.open(self._host, self.image, role=Role.CATALOG)
-                )
-            return self._sandbox
-
-    async def retire(self, sandbox: Sandbox) -> None:
-        """Remove a container that can't be trusted to answer any more; what else it is asked is lost."""
-        async with self._opening:
-            if self._sandbox is sandbox:
-                log.warning("catalog_container_stuck", image=self.image.tag)
-                await self.aclose()
-
-    async def aclose(self) -> None:
-        self._sandbox = None
-        await self._stack.aclose()
+_AGAIN_S = 60.0
+"""Until an image that could not be served is tried again: what was wrong may have been the engine."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """One environment that is served. ``tools`` and ``splits`` don't change while the host runs."""
+    """One environment that is served. ``tools`` and ``splits`` are those of its image, and don't change."""
 
     name: str
     runtime_name: str
     tools: ListToolsOutput
     splits: tuple[Split, ...]
-    _image: _ImageCatalog
-    _timeout_s: float
+    _container: CatalogContainer
 
     @property
     def image(self) -> Image:
         """What its sessions' containers are made from."""
-        return self._image.image
+        return self._container.image
 
     async def tasks(self, split: str) -> bytes:
         """Return all tasks of a split, as a JSON array.
@@ -121,48 +77,26 @@ class Environment:
         return split
 
     async def _ask(self, read: Callable[[Method, Any], T], method: Method, params: Mapping[str, Any]) -> T:
-        sandbox = await self._image.sandbox()
-        try:
-            return await _ask(self._image, sandbox, self.runtime_name, read, method, params, timeout_s=self._timeout_s)
-        except SandboxFailed as exc:
-            failure = exc.failure
-            if failure.reason is Reason.DELETED:  # by retire()
-                failure = Failure(Reason.CONTAINER_DIED, "the container that was asked is being replaced; ask again")
-            raise QuestionLost(failure) from exc
+        return await self._container.ask(self.runtime_name, read, method, params)
 
 
-async def _ask(
-    catalog: _ImageCatalog,
-    sandbox: Sandbox,
-    env: str,
-    read: Callable[[Method, Any], T],
-    method: Method,
-    params: Mapping[str, Any],
-    *,
-    timeout_s: float,
-) -> T:
-    try:
-        value = await sandbox.request(
-            method, {"env": env, **params}, timeout_s=timeout_s, cancel_grace_s=catalog.cancel_grace_s
-        )
-        return read(method, value)
-    except RuntimeFault as exc:
-        if exc.fault in _CALLERS_FAULT:
-            raise InvalidRequest(str(exc)) from exc
-        raise EnvironmentFailed(str(exc)) from exc
-    except RequestTimeout as exc:
-        if not exc.ended:  # it goes on in there, and questions like it would pile up
-            await catalog.retire(sandbox)
-        raise EnvironmentFailed(f"{method} took longer than {timeout_s:g} s") from exc
-    except InvalidAnswer as exc:
-        raise EnvironmentFailed(f"the answer to {method} is not valid: {exc}") from exc
+@dataclass(frozen=True)
+class _Served:
+    """One image's part of the catalog."""
+
+    container: CatalogContainer
+    environments: tuple[Environment, ...]
 
 
 class Catalog:
     """All environments by name (lower case, found without regard to case); the first is the default."""
 
-    def __init__(self, environments: Sequence[Environment]) -> None:
-        self._by_name = {environment.name: environment for environment in environments}
+    def __init__(self, host: SandboxHost) -> None:
+        self._host = host
+        self._served: dict[str, _Served] = {}  # by tag, in the order given
+        self._by_name: dict[str, Environment] = {}
+        self._containers: list[CatalogContainer] = []
+        self._put_off: dict[Image, float] = {}
 
     @classmethod
     @asynccontextmanager
@@ -173,22 +107,15 @@ class Catalog:
             StartupError: an image is missing, isn't built from our base, doesn't start, has an environment without tools or
                 splits, or two environments share a name; the sentence names the image.
         """
-        async with AsyncExitStack() as stack:
-            catalogs = []
-            for tag in dict.fromkeys(tags):
-                catalog = _ImageCatalog(host, await _look_up(host, tag))
-                stack.push_async_callback(catalog.aclose)
-                catalogs.append(catalog)
-            environments: dict[str, Environment] = {}
-            for catalog in catalogs:
-                for environment in await _discover(host, catalog):
-                    if other := environments.get(environment.name):
-                        raise StartupError(
-                            f"two environments are named {environment.name!r}: "
-                            f"one in image {other.image.tag!r} and one in image {catalog.image.tag!r}"
-                        )
-                    environments[environment.name] = environment
-            yield cls(tuple(environments.values()))
+        catalog = cls(host)
+        try:
+            images = [await _look_up(host, tag) for tag in dict.fromkeys(tags)]
+            for image in images:
+                await catalog._serve(image)
+            yield catalog
+        finally:
+            for container in tuple(catalog._containers):
+                await container.aclose()
 
     @property
     def names(self) -> list[str]:
@@ -198,7 +125,7 @@ class Catalog:
     @property
     def images(self) -> list[Image]:
         """What sessions' containers are made from, the default's first."""
-        return list(dict.fromkeys(environment.image for environment in self._by_name.values()))
+        return [served.container.image for served in self._served.values()]
 
     @property
     def default(self) -> Environment:
@@ -219,6 +146,63 @@ class Catalog:
             return environment
         raise UnknownEnvironment(f"unknown environment {name!r}; there are: {', '.join(self.names)}")
 
+    async def follow(self) -> None:
+        """Take over images that are built anew under their tags, until cancelled."""
+        async with anyio.create_task_group() as draining:
+            while True:
+                await anyio.sleep(_LOOK_S)
+                for tag in tuple(self._served):
+                    await self._renew(tag, draining)
+
+    async def _renew(self, tag: str, draining: TaskGroup) -> None:
+        old = self._served[tag].container
+        try:
+            image = await self._host.engine.image(tag)
+        except EngineError:  # without the tag, or the engine, what is served is served on
+            return
+        if image == old.image or anyio.current_time() < self._put_off.get(image, 0):
+            return
+        try:
+            await self._serve(await _look_up(self._host, tag))
+        except StartupError as exc:
+            self._put_off = {image: anyio.current_time() + _AGAIN_S}
+            log.warning("new_image_not_served", image=tag, error=str(exc), next="the one before is served on")
+            return
+        log.info("new_image_served", image=tag, environments=[each.name for each in self._served[tag].environments])
+        draining.start_soon(self._drain, old)
+
+    async def _serve(self, image: Image) -> None:
+        """Start an image's catalog container, and serve what is in it, in place of what its tag had before.
+
+        Raises:
+            StartupError: as ``open``; nothing has changed then.
+        """
+        container = CatalogContainer(self._host, image)
+        self._containers.append(container)
+        try:
+            served = {**self._served, image.tag: _Served(container, await _discover(container))}
+            self._by_name = _by_name(served.values())
+            self._served = served
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._drain(container)
+            raise
+
+    async def _drain(self, container: CatalogContainer) -> None:
+        await container.drain()
+        self._containers.remove(container)
+
+
+def _by_name(served: Iterable[_Served]) -> dict[str, Environment]:
+    by_name: dict[str, Environment] = {}
+    for environment in (environment for each in served for environment in each.environments):
+        if (other := by_name.setdefault(environment.name, environment)) is not environment:
+            raise StartupError(
+                f"two environments are named {environment.name!r}: "
+                f"one in image {other.image.tag!r} and one in image {environment.image.tag!r}"
+            )
+    return by_name
+
 
 async def _look_up(host: SandboxHost, tag: str) -> Image:
     try:
@@ -237,25 +221,22 @@ async def _look_up(host: SandboxHost, tag: str) -> Image:
     return image
 
 
-async def _discover(host: SandboxHost, catalog: _ImageCatalog) -> list[Environment]:
-    tag = catalog.image.tag
-    timeout_s = host.settings.discovery_timeout_s
+async def _discover(container: CatalogContainer) -> tuple[Environment, ...]:
+    tag = container.image.tag
     environments = []
     try:
-        sandbox = await catalog.sandbox()
+        sandbox = await container.sandbox()
         if not sandbox.environments:
             raise StartupError(f"image {tag!r} has no environment")
         for runtime_name in sandbox.environments:
-            tools = await _ask(catalog, sandbox, runtime_name, as_value, Method.LIST_TOOLS, {}, timeout_s=timeout_s)
-            splits = await _ask(catalog, sandbox, runtime_name, as_value, Method.LIST_SPLITS, {}, timeout_s=timeout_s)
+            tools = await container.ask(runtime_name, as_value, Method.LIST_TOOLS, {})
+            splits = await container.ask(runtime_name, as_value, Method.LIST_SPLITS, {})
             for what, found in (("tool", tools.tools or tools.terminal_tool), ("split", splits)):
                 if not found:
                     raise StartupError(
                         f"environment {runtime_name!r} in image {tag!r} has no {what}; it needs at least one"
                     )
-            environments.append(
-                Environment(runtime_name.lower(), runtime_name, tools, tuple(splits), catalog, timeout_s)
-            )
-    except (SandboxFailed, EnvironmentFailed, InvalidRequest) as exc:
+            environments.append(Environment(runtime_name.lower(), runtime_name, tools, tuple(splits), container))
+    except (SandboxFailed, QuestionLost, EnvironmentFailed, InvalidRequest) as exc:
         raise StartupError(f"image {tag!r} doesn't answer: {exc}") from exc
-    return environments
+    return tuple(environments)

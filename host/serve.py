@@ -128,6 +128,7 @@ async def _run(
     await recover(host, sessions)
     tasks.start_soon(_sweep, host, capacity)
     tasks.start_soon(pool.run)
+    tasks.start_soon(catalog.follow)
     async with _listening(app, sock, max_connections=settings.max_connections):
         url = _url(sock)
         host.state.announce(url)
@@ -193,8 +194,8 @@ async def _egress(settings: Settings) -> AsyncIterator[Egress | None]:
         yield None
         return
     log.info("egress", allowed=policy.allowed or "any name on the internet")
-    # An image's catalog container may be replaced while its predecessor is still being removed.
-    async with Egress.open(policy, max_sandboxes=settings.max_sessions + 2 * len(settings.image)) as egress:
+    # An image's catalog container may be replaced, or a new image's started, while its predecessor is still being removed.
+    async with Egress.open(policy, max_sandboxes=settings.max_sessions + 3 * len(settings.image)) as egress:
         yield egress
 
 

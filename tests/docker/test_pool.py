@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from host import docker_client
+from host.build import build_environment
 from tests.docker.harness import Client, RunningHost, running_host, until
 
 WARM = 2
@@ -53,7 +55,7 @@ async def test_the_dead_are_replaced(warm_host: RunningHost) -> None:
         assert await session.bash("echo alive") == "alive\n"
         await session.delete()
     await until(lambda: len(waiting(warm_host)) == WARM and not waiting(warm_host) & dead)
-    assert "warm_container_died" in warm_host.log
+    await until(lambda: warm_host.log.count("warm_container_died") == WARM)
 
 
 async def test_the_next_host_removes_them(probe_image: str) -> None:
@@ -70,3 +72,44 @@ async def test_the_next_host_removes_them(probe_image: str) -> None:
             async with second.client() as client:
                 assert (await Client(client.http).session(session.sid).call("count")).text == "2"
             await until(lambda: len(waiting(second)) == 1 and not waiting(second) & old)
+
+
+async def test_an_image_built_anew_is_taken_over(tmp_path: Path) -> None:
+    """What waits is of the new image soon, the session that lives goes on in the old one."""
+    tag = "ors-host-test-anew:latest"
+    await asyncio.to_thread(build_environment, environment(tmp_path, "old"), tag)
+    with running_host(tag, warm=1, warm_max=1) as host:
+        await until(lambda: len(waiting(host)) == 1)
+        async with host.client() as client:
+            old = await client.create()
+            await asyncio.to_thread(build_environment, environment(tmp_path, "new"), tag)
+            await until(lambda: " new_image_served " in host.log)
+            new = await client.create()
+            assert [(await session.call("version")).text for session in (old, new)] == ["old", "new"]
+            await until(lambda: len(waiting(host)) == 1)
+            ids = [container["ImageID"] for container in host.containers()]
+            assert max(ids.count(each) for each in ids) == len(ids) - 1  # all but the old session's
+
+
+def environment(folder: Path, version: str) -> Path:
+    (folder / "env.py").write_text(f"""
+from sandbox_runtime import Environment, TextBlock, ToolOutput, tool
+
+class Anew(Environment):
+    @classmethod
+    def list_splits(cls):
+        return ["train"]
+
+    @classmethod
+    def list_tasks(cls, split):
+        return [{{"n": 1}}]
+
+    def get_prompt(self):
+        return [TextBlock(text="?")]
+
+    @tool
+    def version(self) -> ToolOutput:
+        '''Tell.'''
+        return ToolOutput(blocks=[TextBlock(text={version!r})])
+""")
+    return folder

@@ -161,6 +161,7 @@ async def serving(
             pool = Pool(host, capacity, lambda: catalog.images, clock=time.monotonic)
             sessions = Sessions(host=host, pool=pool, tasks=tasks, clock=time.monotonic)
             tasks.start_soon(pool.run)
+            tasks.start_soon(catalog.follow)
             app = make_app(
                 catalog,
                 sessions,
@@ -177,6 +178,7 @@ async def serving(
                 await sessions.close_all(SHUTDOWN)
                 await until(lambda: engine.of(Role.SESSION) == [])
                 await until(lambda: len(host.state.sandbox_ids()) == len(engine.containers))
+            tasks.cancel_scope.cancel()
     finally:
         sock.close()
         state.close()
