@@ -43,7 +43,7 @@ def main(quick: bool, only: str, list_rows: bool, output: Path) -> None:
         return
     chosen = _chosen(only)
     console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))  # both end it in the same order
     try:
         with contextlib.closing(docker_client.connect()) as engine:
             results = _run(engine, console, quick, chosen, output)

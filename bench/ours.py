@@ -77,7 +77,10 @@ def has_warm_pool() -> bool:
 
 
 def remove_all(engine: docker_client.APIClient, label: str) -> None:
-    """Remove every container with a label."""
+    """Remove every container with a label; what is being removed already is left to whoever does it."""
     for item in engine.containers(all=True, filters={"label": label}):
-        with contextlib.suppress(docker_client.NotFound):
+        try:
             engine.remove_container(item["Id"], force=True, v=True)
+        except docker_client.APIError as exc:
+            if exc.status_code not in (404, 409):
+                raise

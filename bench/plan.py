@@ -49,8 +49,8 @@ FULL = Plan(
     sessions=(1, 10, 50, 100, 200),
     idle_s=60.0,
     mixed_s=20.0,
-    peer_starts=10,
-    peer_calls=200,
+    peer_starts=5,
+    peer_calls=20,
     prepares_peers=True,
 )
 

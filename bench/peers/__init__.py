@@ -28,7 +28,7 @@ PEER_LABEL = f"{LABEL}=peer"
 """On the images, and so on every container that is made of them, by whomever."""
 
 _INSTALL_TIMEOUT_S = 600
-_DRIVE_TIMEOUT_S = 600
+_DRIVE_TIMEOUT_S = 240
 _ERROR_LINES = 4
 
 

@@ -39,7 +39,7 @@ def main() -> None:
         futures = [threads.submit(play, image, 0) for _ in range(2 * clients)]
     took_s = time.perf_counter() - begin
     # Two that start in the same millisecond get the same name for their containers, and one fails.
-    failures = [str(error).splitlines()[0] for future in futures if (error := future.exception())]
+    failures = [repr(error)[:200] for future in futures if (error := future.exception())]
     print(
         json.dumps(
             {
