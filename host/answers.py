@@ -82,12 +82,12 @@ class Verdict:
     invalid: str | None = None
 
 
-def is_light(body: bytes) -> bool:
+def is_light(body: bytes | bytearray) -> bool:
     """Tell whether a frame's body costs no more than a few milliseconds to parse, whatever it holds."""
     return len(body) <= LIGHT_BYTES and not has_more_values(body, LIGHT_VALUES)
 
 
-def has_more_values(body: bytes, limit: int) -> bool:
+def has_more_values(body: bytes | bytearray, limit: int) -> bool:
     """Tell whether a JSON text holds more values than ``limit``, give or take a few, without parsing it.
 
     Exact of what a parser would read of it, also if it breaks off at a mistake: until there all quotes come in pairs.

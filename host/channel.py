@@ -271,7 +271,7 @@ class _Connection(asyncio.Protocol):
         self._channel = channel
         self._decoder = frames.FrameDecoder(max_bytes=channel.max_frame_bytes)
         self._transport: asyncio.Transport | None = None
-        self._bodies: deque[bytes] = deque()
+        self._bodies: deque[bytes | bytearray] = deque()
         self._heavy_bytes = 0  # of the frame that is being read elsewhere
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -307,7 +307,7 @@ class _Connection(asyncio.Protocol):
         if not self._channel.ended:
             self._channel._intake.hold(self, self._decoder.buffered_bytes + self._heavy_bytes, self._evict)
 
-    def _read_elsewhere(self, body: bytes) -> None:
+    def _read_elsewhere(self, body: bytes | bytearray) -> None:
         if not self._channel._hello.done():
             raise ProtocolViolation("hello: it is too large")
         assert self._transport is not None

@@ -4,6 +4,8 @@
    the runtime that has kept the host waiting longest loses its channel.
 2. Heavy frames are read by one process, one at a time, which is started for the first and ended when it had nothing to do for
    a while. It has a lower priority and a bound on its memory; what comes back is checked JSON.
+3. There and back they go through a file in memory, by system calls of other threads: pickled, a large one would keep the event
+   loop from running for as long as it takes to copy it, several times over.
 """
 
 from __future__ import annotations
@@ -18,8 +20,11 @@ import signal
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 
-from host.answers import Verdict, check
+import anyio.to_thread
+
+from host.answers import CheckedJSON, Verdict, check
 from sandbox_runtime.frames import DEFAULT_MAX_FRAME_BYTES, FrameError
 from sandbox_runtime.messages import Method
 
@@ -38,7 +43,7 @@ class Intake:
         self.max_held_bytes = max_held_bytes
         self._held: dict[Hashable, tuple[int, Callable[[], None]]] = {}  # the longest waiting first
         self._reader: ProcessPoolExecutor | None = None
-        self._reading = 0
+        self._readings: set[asyncio.Task[Verdict]] = set()
         self._idle: asyncio.TimerHandle | None = None
 
     @property
@@ -57,18 +62,33 @@ class Intake:
             _size, evict = self._held.pop(longest_waiting)
             evict()
 
-    def check(self, body: bytes, asked: Mapping[int, Method], done: Callable[[Verdict | Exception], None]) -> None:
+    def check(
+        self, body: bytes | bytearray, asked: Mapping[int, Method], done: Callable[[Verdict | Exception], None]
+    ) -> None:
         """Have ``answers.check`` done by the reading process; ``done`` gets what it returned or raised, in the event loop."""
-        try:
-            reading = asyncio.wrap_future(self._open().submit(check, body, dict(asked)))
-        except BrokenProcessPool:  # it died since it was last used
-            self.close()
-            reading = asyncio.wrap_future(self._open().submit(check, body, dict(asked)))
-        self._reading += 1
+        reading = asyncio.get_running_loop().create_task(self._check(body, dict(asked)))
+        self._readings.add(reading)
         reading.add_done_callback(lambda _: self._checked(reading, done))
 
-    def _checked(self, reading: asyncio.Future[Verdict], done: Callable[[Verdict | Exception], None]) -> None:
-        self._reading -= 1
+    async def _check(self, body: bytes | bytearray, asked: dict[int, Method]) -> Verdict:
+        file = os.memfd_create("frame")
+        try:
+            await anyio.to_thread.run_sync(_write_all, file, body)
+            del body
+            try:
+                reading = self._open().submit(_check_file, file, asked)
+            except BrokenProcessPool:  # it died since it was last used
+                self.close()
+                reading = self._open().submit(_check_file, file, asked)
+            verdict, size = await asyncio.wrap_future(reading)
+            if size is None:
+                return verdict
+            return replace(verdict, answer=CheckedJSON(await anyio.to_thread.run_sync(os.pread, file, size, 0)))
+        finally:
+            os.close(file)
+
+    def _checked(self, reading: asyncio.Task[Verdict], done: Callable[[Verdict | Exception], None]) -> None:
+        self._readings.discard(reading)
         result: Verdict | BaseException
         if reading.cancelled():
             result = FrameError("the frame was not read: the host is closing")
@@ -77,7 +97,7 @@ class Intake:
         if isinstance(result, MemoryError | BrokenProcessPool):
             self.close()
             result = FrameError("a frame that is too heavy to be read")
-        elif self._reading == 0 and self._reader is not None:
+        elif not self._readings and self._reader is not None:
             self._idle = asyncio.get_running_loop().call_later(_IDLE_S, self.close)
         assert not isinstance(result, BaseException) or isinstance(result, Exception)
         done(result)
@@ -99,6 +119,23 @@ class Intake:
             # spawn: a fork would share this process's memory and locks
             self._reader = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_prepare_reader)
         return self._reader
+
+
+def _write_all(file: int, data: bytes | bytearray) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]
+
+
+def _check_file(file: int, asked: Mapping[int, Method]) -> tuple[Verdict, int | None]:
+    """In the reading process: check what is in the host's ``file``; return the answer's size in place of it, written there."""
+    with open(f"/proc/{os.getppid()}/fd/{file}", "r+b", buffering=0) as frame:
+        verdict = check(frame.readall(), asked)
+        if verdict.answer is None:
+            return verdict, None
+        frame.seek(0)
+        _write_all(frame.fileno(), verdict.answer.json)
+        return replace(verdict, answer=None), len(verdict.answer.json)
 
 
 def _prepare_reader() -> None:

@@ -19,6 +19,8 @@ HEADER_BYTES = 4
 DEFAULT_MAX_FRAME_BYTES = 64 * 1024 * 1024
 """Large enough for a few uncompressed screenshots in one result, small enough for a host to hold many of."""
 
+_LARGE_BYTES = 64 * 1024
+
 
 class FrameError(Exception):
     """The peer broke the framing rules; the connection is of no more use."""
@@ -87,8 +89,10 @@ class FrameDecoder:
             self._buffer.clear()
             raise
 
-    def bodies(self, data: bytes | memoryview) -> list[bytes]:
+    def bodies(self, data: bytes | memoryview) -> list[bytes | bytearray]:
         """Return the bodies that ``data`` completes, in order and unread: for one who must know how heavy they are first.
+
+        A large one is not copied: that would hold up whoever shares the thread for longer than reading all of its pieces.
 
         Raises:
             FrameTooLarge: a frame announces more than the limit.
@@ -97,7 +101,7 @@ class FrameDecoder:
         if self._dead:
             raise FrameError("data after a framing error")
         self._buffer += data
-        bodies: list[bytes] = []
+        bodies: list[bytes | bytearray] = []
         start = 0
         try:
             while len(self._buffer) - start >= HEADER_BYTES:
@@ -108,8 +112,14 @@ class FrameDecoder:
                 if len(self._buffer) - body_start < size:
                     break
                 start = body_start + size
-                with memoryview(self._buffer) as view:
-                    bodies.append(bytes(view[body_start:start]))
+                if size < _LARGE_BYTES:
+                    with memoryview(self._buffer) as view:
+                        bodies.append(bytes(view[body_start:start]))
+                else:
+                    rest = self._buffer[start:]
+                    del self._buffer[start:], self._buffer[:body_start]
+                    bodies.append(self._buffer)
+                    self._buffer, start = rest, 0
         except FrameError:
             self._dead = True
             self._buffer.clear()
@@ -123,7 +133,7 @@ class FrameDecoder:
         return len(self._buffer)
 
 
-def parse_body(body: bytes) -> dict[str, Any]:
+def parse_body(body: bytes | bytearray) -> dict[str, Any]:
     """Return a frame's body as the object that it holds.
 
     Raises:

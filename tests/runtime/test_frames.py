@@ -60,6 +60,17 @@ class TestOneMessage:
         assert FrameDecoder().feed(encode_frame(message) * 3) == [message] * 3
 
 
+def test_large_frames_among_small_ones_in_one_piece() -> None:
+    small, large = {"a": 1}, {"a": "x" * 200_000}
+    messages = [small, large, small, large, large, small]
+    decoder = FrameDecoder()
+    data = b"".join(map(encode_frame, messages))
+    assert decoder.feed(data + data[:10]) == messages
+    assert decoder.buffered_bytes == 10
+    assert decoder.feed(data[10:]) == messages
+    assert decoder.buffered_bytes == 0
+
+
 @given(messages=st.lists(OBJECTS, max_size=4), data=st.data())
 def test_round_trip_in_any_pieces(messages: list[dict[str, Any]], data: st.DataObject) -> None:
     stream = b"".join(encode_frame(message) for message in messages)
