@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from host.build import build_environment
-from tests.attacks.board import PROFILES, Row, table
+from host.isolation import Profile
+from tests.attacks.board import IN_FULL, NO_PROFILE, NOT_KEPT, SAMPLE, Row, table
 from tests.attacks.hosts import GROWTH_MB, memory_mb, readers, serving_hostile
 from tests.attacks.targets import Served, Weakened
 from tests.docker.harness import Client, RunningHost, running_host, until
+from tests.isolation.conftest import gvisor
+
+__all__ = ["gvisor"]
 
 HERE = Path(__file__).parent
 VAULT = "ors-host-test-vault:latest"
@@ -25,10 +30,29 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "attack(id, party, what): an attack; what must not happen")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = []
     for item in items:
         if HERE in item.path.parents:
             item.add_marker("docker")
+            if not _chosen(item):
+                left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _chosen(item: pytest.Item) -> bool:
+    """Tell whether a test is carried out under its profile, if it has one; mark it where the profile can't keep it."""
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    profile = params.get("profile", params.get("hostile_profile"))
+    if profile is None:
+        return True
+    marker = item.get_closest_marker("attack")
+    id = str(marker.args[0]) if marker else ""
+    if reason := NOT_KEPT.get(str(profile), {}).get(id):
+        item.add_marker(pytest.mark.skip(reason=f"not protected: {reason}"))
+    return profile in IN_FULL or (id in SAMPLE and not reason)
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -43,7 +67,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     result = {"passed": "repelled", "failed": "FAILED" if report.when == "call" else "NOT RUN", "skipped": "skipped"}[
         report.outcome
     ]
-    _rows.append(Row(id, party, what, str(properties.get("profile", "-")), bool(properties.get("shown")), result))
+    _rows.append(
+        Row(id, party, what, str(properties.get("profile", NO_PROFILE)), bool(properties.get("shown")), result)
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -60,16 +86,24 @@ def vault_image() -> str:
     return VAULT
 
 
-@pytest.fixture(scope="session", params=PROFILES)
+@pytest.fixture(scope="session", params=list(Profile))
 def profile(request: pytest.FixtureRequest) -> str:
     """The isolation profile."""
+    return _available(request)
+
+
+def _available(request: pytest.FixtureRequest) -> str:
+    if request.param is Profile.GVISOR:
+        request.getfixturevalue("gvisor")
     return str(request.param)
 
 
 @pytest.fixture(scope="session")
 def vault_host(vault_image: str, profile: str) -> Iterator[RunningHost]:
     """A host that serves the vault, under one profile."""
-    with running_host(vault_image, max_sessions=16, memory="256MiB", tmp_size="16MiB", isolation=profile) as host:
+    sizes: dict[str, Any] = {"memory": "384MiB", "tmp_size": "16MiB", "workspace_size": "16MiB"}
+    with running_host(vault_image, max_sessions=16, isolation=profile, **sizes) as host:
+        assert "files_can_use_up_memory" not in host.log
         yield host
 
 
@@ -108,10 +142,10 @@ def hostile_image() -> str:
     return HOSTILE
 
 
-@pytest.fixture(scope="session", params=PROFILES)
+@pytest.fixture(scope="session", params=list(Profile))
 def hostile_profile(request: pytest.FixtureRequest) -> str:
     """The isolation profile of the hostile runtime."""
-    return str(request.param)
+    return _available(request)
 
 
 @pytest.fixture(scope="session")

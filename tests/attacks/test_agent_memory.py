@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.attacks.board import AGENT, attack
+from tests.attacks.board import AGENT, IN_FULL, attack
 from tests.attacks.targets import DONE, Served, Weakened
 
 ROOM_MB = 60
-"""Of the container's 256 MiB, when the agent's processes are gone."""
+"""Of the container's 384 MiB, when the agent's processes are gone."""
 
 LOOK_HARMLESS = """
 import ctypes, os
@@ -51,12 +51,14 @@ def python(*parts: str) -> str:
 
 
 class Hunger(NamedTuple):
-    """``command`` uses up what there is; ``timeout_s`` is its time limit."""
+    """``command`` uses up what there is; ``timeout_s`` is its time limit. ``shown`` is False where a container without defences
+    has fewer places to fill."""
 
     id: str
     what: str
     command: str
     timeout_s: float = 10
+    shown: bool = True
 
 
 HUNGERS = [
@@ -130,6 +132,25 @@ for n in range(2_000_000):
         ),
         25,
     ),
+    Hunger(
+        "B27",
+        "the same with all files, full and empty, that it can have in memory",
+        r"""
+for place in /tmp /var/tmp /workspace /home/agent /dev/shm; do
+    [ $(stat -f -c %T $place) = tmpfs ] || continue
+    python3 -I -S -c 'import os, sys
+os.chdir(sys.argv[1])
+try:
+    for n in range(1_000_000):
+        os.close(os.open(str(n).rjust(250, "x"), os.O_CREAT | os.O_WRONLY))
+except OSError:
+    pass' $place
+    cat /dev/zero >$place/$(ls -f $place | tail -n 1)
+done 2>/dev/null
+""",
+        25,
+        shown=False,
+    ),
 ]
 
 
@@ -137,12 +158,13 @@ for n in range(2_000_000):
     "hunger", [pytest.param(hunger, marks=attack(hunger.id, AGENT, hunger.what), id=hunger.id) for hunger in HUNGERS]
 )
 async def test_hunger(
-    hunger: Hunger, vault_image: str, served: Served, record_property: Callable[[str, object], None]
+    hunger: Hunger, vault_image: str, profile: str, served: Served, record_property: Callable[[str, object], None]
 ) -> None:
-    async with Weakened.open(vault_image) as weakened:
-        await weakened.run(hunger.command, hunger.timeout_s)
-        assert not await weakened.alive(), "this attack can't succeed anywhere"
-    record_property("shown", True)
+    if hunger.shown and profile == IN_FULL[0]:
+        async with Weakened.open(vault_image) as weakened:
+            await weakened.run(hunger.command, hunger.timeout_s)
+            assert not await weakened.alive(), "this attack can't succeed anywhere"
+        record_property("shown", True)
     output = await served.run(hunger.command, hunger.timeout_s)
     assert await served.alive(), output
     await served.judged("judge")  # which ends the agent's processes first
