@@ -17,7 +17,8 @@ The map, from the top down; a module imports only from those below it (``tests/t
     parsing        requests → values
     streams        event streams to clients
     sessions       session id → Session
-    session        one episode: its sandbox, its calls, its end
+    session        one session: its sandbox, its calls, its end
+    episode        what is said to its runtime, and what the answers mean
     connections    how many clients, and how long a silent one may stay
     catalog        which environments there are, and the questions that need no session
     catalog_container  one image's container that answers them

@@ -1,4 +1,4 @@
-"""One episode: its sandbox, its calls, its end.
+"""One session: its sandbox, its calls, its end.
 
 ``Session.run`` is the whole life, in one task: leaving it leaves nothing behind. Whoever wants the session to end calls
 ``close`` with the reason, which cancels what the session lives by; the teardown and the removal that follow are shielded.
@@ -16,16 +16,13 @@ import structlog
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from host.answers import InvalidAnswer, as_json
 from host.calls import Calls, KeptResults, Outcome, ToolCall
-from host.channel import RequestTimeout, RuntimeFault
 from host.engine import ContainerRef, Image
+from host.episode import Episode
 from host.errors import (
     EnvironmentFailed,
     Failure,
     HostError,
-    InvalidRequest,
-    NotFound,
     Reason,
     SandboxFailed,
     SessionEnded,
@@ -35,7 +32,7 @@ from host.errors import (
 from host.lifecycle import Clock, Event, State, expiry, move
 from host.pool import Pool
 from host.sandbox import Sandbox, SandboxHost
-from sandbox_runtime.messages import Fault, Method
+from sandbox_runtime.messages import Method
 
 log = structlog.get_logger()
 
@@ -89,6 +86,7 @@ class Session:
         self._state = State.STARTING
         self._error: HostError | None = None
         self._sandbox: Sandbox | None = None
+        self._episode: Episode | None = None
         self._calls = Calls(
             max_in_flight=self._settings.max_calls,
             linger_s=self._settings.result_linger_s,
@@ -135,36 +133,39 @@ class Session:
         asked_at = self._clock()
         match self._origin:
             case SessionSpec() as spec:
-                sandbox = await self._make(stack, spec)
+                sandbox, episode = await self._make(stack, spec)
             case Survivor() as survivor:
-                sandbox = await self._adopt(stack, survivor)
+                sandbox, episode = await self._adopt(stack, survivor)
             case None:
                 raise AssertionError("a session lives once")
         await checkpoint_if_cancelled()  # a close while the answer was on its way
-        self._sandbox = sandbox
+        self._sandbox, self._episode = sandbox, episode
         self._state = move(self._state, Event.CONSTRUCTED)
         self._created.set()
         event = "session_created" if isinstance(self._origin, SessionSpec) else "session_adopted"
         log.info(event, container=sandbox.name, seconds=round(self._clock() - asked_at, 3))
         self._origin = None
         async with anyio.create_task_group() as self._tasks:
-            self._tasks.start_soon(self._set_up, sandbox)
+            self._tasks.start_soon(self._set_up, episode)
             self._tasks.start_soon(self._expire)
             self._adopt_calls(sandbox, self._tasks)
             self.close(await sandbox.wait_failed())
 
-    async def _make(self, stack: AsyncExitStack, spec: SessionSpec) -> Sandbox:
+    async def _make(self, stack: AsyncExitStack, spec: SessionSpec) -> tuple[Sandbox, Episode]:
         sandbox = await stack.enter_async_context(self._pool.sandbox(spec.image))
         sandbox.assign(self.sid, spec.environment)
-        await self._construct(sandbox, spec)
-        return sandbox
+        episode = Episode(sandbox, self._settings, end=self.close)
+        await episode.construct(
+            spec.environment, task_spec=spec.task_spec, secrets=spec.secrets, toolset_name=spec.toolset_name
+        )
+        return sandbox, episode
 
-    async def _adopt(self, stack: AsyncExitStack, survivor: Survivor) -> Sandbox:
+    async def _adopt(self, stack: AsyncExitStack, survivor: Survivor) -> tuple[Sandbox, Episode]:
         stack.enter_context(self._pool.capacity.occupied())
         sandbox = await stack.enter_async_context(Sandbox.adopt(self._host, survivor.container))
         if sandbox.episode is None:
             raise SandboxFailed(Failure(Reason.START_FAILED, "its environment was not constructed when the host died"))
-        return sandbox
+        return sandbox, Episode(sandbox, self._settings, end=self.close)
 
     def _adopt_calls(self, sandbox: Sandbox, tasks: TaskGroup) -> None:
         if (episode := sandbox.episode) is None:
@@ -174,32 +175,9 @@ class Session:
         for call_id in (*episode.finished_calls, *episode.running_calls):
             tasks.start_soon(self._run_call, self._calls.adopt(call_id), Method.RESULT, {"call_id": call_id})
 
-    async def _construct(self, sandbox: Sandbox, spec: SessionSpec) -> None:
-        timeout_s = self._settings.create_timeout_s
-        params = {
-            "env": spec.environment,
-            "task_spec": spec.task_spec,
-            "secrets": spec.secrets,
-            "toolset_name": spec.toolset_name,
-        }
+    async def _set_up(self, episode: Episode) -> None:
         try:
-            await sandbox.request(Method.CREATE, params, timeout_s=timeout_s)
-        except RuntimeFault as exc:
-            if exc.fault is Fault.INVALID_TOOLSET:
-                raise InvalidRequest(str(exc)) from exc
-            raise SandboxFailed(Failure(Reason.SETUP_FAILED, str(exc))) from exc
-        except RequestTimeout as exc:
-            message = f"the environment's constructor took longer than {timeout_s:g} s"
-            raise SandboxFailed(Failure(Reason.SETUP_TIMEOUT, message)) from exc
-
-    async def _set_up(self, sandbox: Sandbox) -> None:
-        timeout_s = self._settings.setup_timeout_s
-        try:
-            await sandbox.request(Method.SETUP, {}, timeout_s=timeout_s, cancel_grace_s=self._settings.cancel_grace_s)
-        except RuntimeFault as exc:
-            self.close(Failure(Reason.SETUP_FAILED, str(exc)))
-        except RequestTimeout:
-            self.close(Failure(Reason.SETUP_TIMEOUT, f"setup() took longer than {timeout_s:g} s"))
+            await episode.set_up()
         except SandboxFailed as exc:
             self.close(exc.failure)
         else:
@@ -223,15 +201,10 @@ class Session:
             await anyio.sleep(verdict - now)
 
     async def _tear_down(self) -> None:
-        sandbox = self._sandbox
-        if sandbox is None or sandbox.failed or self._left_to_next:
+        if self._episode is None or self._sandbox is None or self._sandbox.failed or self._left_to_next:
             return
-        try:
-            timeout_s = self._settings.teardown_timeout_s
-            with self._host.patience.effort(timeout_s + 1, vital=False):
-                await sandbox.request(Method.TEARDOWN, {}, timeout_s=timeout_s)
-        except (RuntimeFault, RequestTimeout, SandboxFailed) as exc:
-            log.warning("teardown_failed", error=type(exc).__name__)
+        with self._host.patience.effort(self._settings.teardown_timeout_s + 1, vital=False):
+            await self._episode.tear_down()
 
     def _end(self) -> None:
         if self.failure is None and self._error is None:
@@ -343,24 +316,10 @@ class Session:
             raise StillStarting
 
     async def _ask(self, method: Method) -> bytes:
-        if self._sandbox is None or self._state not in (State.SETTING_UP, State.READY):
+        if self._episode is None or self._state not in (State.SETTING_UP, State.READY):
             raise self._ended()
-        timeout_s = self._settings.call_timeout_s
         try:
-            value = await self._sandbox.request(
-                method, {}, timeout_s=timeout_s, cancel_grace_s=self._settings.cancel_grace_s
-            )
-            return as_json(method, value)
-        except RuntimeFault as exc:
-            if exc.fault is Fault.NOT_SUPPORTED:
-                raise NotFound(str(exc)) from exc
-            raise EnvironmentFailed(str(exc)) from exc
-        except RequestTimeout as exc:
-            self._close_unless_ended(exc, f"{method} took longer than {timeout_s:g} s")
-            raise EnvironmentFailed(f"{Reason.CALL_TIMEOUT}: {method} took longer than {timeout_s:g} s") from exc
-        except InvalidAnswer as exc:
-            self._close_for_answer(method, exc)
-            raise self._ended() from exc
+            return await self._episode.ask(method)
         except SandboxFailed as exc:
             self.close(exc.failure)
             raise self._ended() from exc
@@ -406,31 +365,11 @@ class Session:
             self._touch()
 
     async def _call_outcome(self, method: Method, params: Mapping[str, Any]) -> Outcome:
-        assert self._sandbox is not None
-        timeout_s = self._settings.call_timeout_s
+        assert self._episode is not None
         try:
-            value = await self._sandbox.request(
-                method,
-                params,
-                timeout_s=timeout_s,
-                cancel_grace_s=self._settings.cancel_grace_s,
-            )
-            text = as_json(method, value).decode()
-        except RuntimeFault as exc:
-            # Not its words, which may hold what is nobody's business; the traceback is in the container's log.
-            log.warning("call_failed", tool=str(params.get("name", ""))[:100], fault=exc.fault)
-            return Outcome("error", str(exc))
-        except InvalidRequest as exc:
-            return Outcome("error", str(exc))
-        except RequestTimeout as exc:
-            message = f"the call took longer than {timeout_s:g} s"
-            self._close_unless_ended(exc, message)
-            return Outcome("error", str(Failure(Reason.CALL_TIMEOUT, message)))
-        except InvalidAnswer as exc:
-            return Outcome("error", str(self._close_for_answer(method, exc)))
+            return await self._episode.call(method, params)
         except SandboxFailed as exc:
             return self._last_words() if self._left_to_next else Outcome("error", str(exc.failure))
-        return Outcome("end", text)
 
     # --- Common -----------------------------------------------------------------------------------------------------
 
@@ -450,13 +389,3 @@ class Session:
         if self._left_to_next:
             return ShuttingDown()
         return SessionEnded(self.failure or Failure(Reason.DELETED, "the session ended"))
-
-    def _close_unless_ended(self, timeout: RequestTimeout, message: str) -> None:
-        """What goes on past its time is ended with its container, so that a time-out never leaves a process behind."""
-        if not timeout.ended:
-            self.close(Failure(Reason.CALL_TIMEOUT, f"{message} and did not end when told to"))
-
-    def _close_for_answer(self, method: Method, exc: InvalidAnswer) -> Failure:
-        failure = Failure(Reason.PROTOCOL_VIOLATION, f"the runtime's answer to {method} is not valid: {exc}")
-        self.close(failure)
-        return failure
