@@ -13,7 +13,7 @@ import hashlib
 import hmac
 import ipaddress
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Self
@@ -47,6 +47,8 @@ class Keys:
 
     trainer: bytes | None = field(default=None, repr=False)
     agent: bytes | None = field(default=None, repr=False)
+    operator: bytes | None = field(default=None, repr=False)
+    """Of whoever can read the state directory: commands like ``ors-host kill``, which are told no other key."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -63,6 +65,10 @@ class Keys:
             raise StartupError("--agent-key and --api-key are the same key; give the agent's side one of its own")
         return cls(trainer, agent)
 
+    def with_operator(self, key: str) -> Keys:
+        """Return these keys and the operator's."""
+        return replace(self, operator=_digest(key))
+
     @property
     def needed(self) -> bool:
         """True if there is a key at all."""
@@ -73,7 +79,8 @@ class Keys:
         digest = _digest(given)
         is_trainer = self.trainer is not None and hmac.compare_digest(digest, self.trainer)
         is_agent = self.agent is not None and hmac.compare_digest(digest, self.agent)
-        return Role.TRAINER if is_trainer else Role.AGENT if is_agent else None
+        is_operator = self.operator is not None and hmac.compare_digest(digest, self.operator)
+        return Role.TRAINER if is_trainer or is_operator else Role.AGENT if is_agent else None
 
 
 def guard(keys: Keys) -> Middleware:

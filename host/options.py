@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import click
 from pydantic import ByteSize
 
+from host import logs
 from host.config import CONFIG_VARIABLE, Config, ConfigError, flag, load, variable
+from host.errors import StartupError
 from host.isolation import Profile
 from host.settings import OPTIONS, SECTIONS
 
@@ -33,7 +36,17 @@ _METAVARS = {
 }
 
 
-class SettingsCommand(click.Command):
+class Command(click.Command):
+    """A command that says in one sentence why it can't do what it is asked to, with exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except StartupError as exc:
+            sys.exit(logs.printable(f"ors-host: {exc}"))
+
+
+class SettingsCommand(Command):
     """A command with a flag for each setting, listed by what they are about."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

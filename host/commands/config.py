@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from rich.text import Text
 from host.config import DEFAULT, Config, shown, unknown_variables
 from host.options import SettingsCommand, config_of, json_option, settings_options
 from host.settings import SECRET
+
+_PIPED_WIDTH = 400
 
 
 @click.group("config")
@@ -33,7 +36,7 @@ def show_command(as_json: bool, config_file: Path | None, **flags: Any) -> None:
     if as_json:
         click.echo(json.dumps(_as_json(config), indent=2))
     else:
-        _print(config, Console(highlight=False))
+        _print(config, Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED_WIDTH))
 
 
 def _value(config: Config, name: str) -> Any:

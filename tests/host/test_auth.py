@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from host.auth import Keys, Role, check_exposure
 from host.errors import StartupError
 from host.settings import Settings
+from host.state import StateDir
 from tests.host.served import Serve, Server
 
 TRAINER = "trainers-key"
@@ -200,3 +203,17 @@ def _is_closed(sock: socket.socket) -> bool:
         return True
     except TimeoutError:
         return False
+
+
+def test_the_operators_key_opens_all_and_needs_no_other() -> None:
+    keys = Keys.of(Settings(api_key=SecretStr("t"), agent_key=SecretStr("a"))).with_operator("o")
+    assert [keys.role(key) for key in ("t", "o", "a", "x")] == [Role.TRAINER, Role.TRAINER, Role.AGENT, None]
+    assert not Keys().with_operator("o").needed
+
+
+def test_the_operators_key_is_no_sandboxs_token(tmp_path: Path) -> None:
+    """An attack: a container sends its token, which is made from the same secret, as a key to the API."""
+    with closing(StateDir.open(tmp_path / "s")) as state:
+        keys = Keys.of(Settings(api_key=SecretStr("t"))).with_operator(state.operator_key)
+        assert keys.role(state.operator_key) is Role.TRAINER
+        assert keys.role(state.token(state.new_sandbox_id())) is None

@@ -68,6 +68,8 @@ class Probe(Environment):
                 os._exit(7)
             case "sleep":
                 time.sleep(self.task_spec.get("seconds", 3600))
+            case "print":
+                print(self.task_spec["text"], flush=True)
 
     @tool(concurrent=True)
     async def bash(self, params: Command) -> ToolOutput:
