@@ -17,6 +17,15 @@ import structlog
 from host import __version__, logs
 from host.commands.build import build_command
 from host.commands.config import config_command
+from host.commands.doctor import doctor_command
+from host.commands.init import init_command
+from host.commands.inspect import inspect_command
+from host.commands.kill import kill_command
+from host.commands.logs import logs_command
+from host.commands.play import play_command
+from host.commands.prune import prune_command
+from host.commands.ps import ps_command
+from host.commands.test import test_command
 from host.config import CONFIG_VARIABLE, Config, unknown_variables, variable
 from host.errors import StartupError
 from host.options import SettingsCommand, config_of, settings_options
@@ -26,8 +35,9 @@ from host.settings import ImageSettings
 _THREADS_END_S = 1.0
 
 _PARTS = {
-    "Serving": ("serve", "config"),
-    "Writing environments": ("build",),
+    "Serving": ("serve", "config", "doctor"),
+    "Writing environments": ("init", "build", "test", "play"),
+    "Looking after a host": ("ps", "logs", "inspect", "kill", "prune"),
 }
 _HELP = ("--help", "-h", "--version")
 
@@ -121,7 +131,19 @@ def _leave_threads(others: Collection[threading.Thread]) -> None:
                 os._exit(0)
 
 
-for command in (build_command, config_command):
+for command in (
+    build_command,
+    config_command,
+    doctor_command,
+    init_command,
+    inspect_command,
+    kill_command,
+    logs_command,
+    play_command,
+    prune_command,
+    ps_command,
+    test_command,
+):
     main.add_command(command)
 
 if __name__ == "__main__":
