@@ -187,6 +187,7 @@ async def test_a_container_is_shut_in(engine: Engine, client: Client, tmp_path: 
     assert config["Init"] is True
     assert config["Memory"] == config["MemorySwap"] == 1 << 30
     assert config["NanoCpus"] == 1_500_000_000
+    assert config["CpuShares"] == 256
     assert config["PidsLimit"] == 64
     assert "size=1048576" in config["Tmpfs"]["/tmp"]
     assert config["LogConfig"]["Config"]["max-size"] == "1m"
