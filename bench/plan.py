@@ -28,6 +28,10 @@ class Plan:
     mixed_s: float
     peer_starts: int
     peer_calls: int
+    """For each start."""
+    peer_clients: int
+    peer_sessions: int
+    """So many at the same time, and so many in all, for sessions a second."""
     prepares_peers: bool
     """If not, peers are measured only where an earlier run has installed them."""
 
@@ -51,6 +55,8 @@ FULL = Plan(
     mixed_s=20.0,
     peer_starts=5,
     peer_calls=20,
+    peer_clients=4,
+    peer_sessions=12,
     prepares_peers=True,
 )
 
@@ -71,7 +77,9 @@ QUICK = Plan(
     sessions=(1, 5, 20),
     idle_s=10.0,
     mixed_s=4.0,
-    peer_starts=2,
-    peer_calls=10,
+    peer_starts=1,
+    peer_calls=5,
+    peer_clients=2,
+    peer_sessions=2,
     prepares_peers=False,
 )

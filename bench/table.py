@@ -34,7 +34,7 @@ class Row:
     @property
     def verdict(self) -> Verdict:
         """What came of it."""
-        if self.error:
+        if not self.measured:
             return Verdict.NOT_RUN
         if self.spec.target is None or self.value is None:
             return Verdict.STATED

@@ -106,13 +106,13 @@ class Peer:
                         engine, context, tag=self.image, detail=say, buildargs={"BASE": base}, labels={label: value}
                     )
 
-    async def drive(self, *, starts: int, calls: int, clients: int) -> dict[str, Any]:
+    async def drive(self, *, starts: int, calls: int, clients: int, sessions: int) -> dict[str, Any]:
         """Play episodes; return what ``drive.py`` printed.
 
         Raises:
             PeerFailed: it ended with an error, or not in time.
         """
-        words = [str(self._drive), self.image, str(starts), str(calls), str(clients)]
+        words = [str(self._drive), self.image, *map(str, (starts, calls, clients, sessions))]
         process = await asyncio.create_subprocess_exec(
             str(self.python), *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )

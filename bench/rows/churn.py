@@ -50,26 +50,27 @@ async def churn_and_burst(bench: Bench) -> list[Row]:
 
 
 async def _stream(host: OurHost, clients: int, duration_s: float) -> tuple[float, list[float], int]:
-    """Return cycles a second, each cycle's time, and how many failed."""
+    """Return cycles a second, each cycle's time, and how many failed; raise if all did."""
     cycles: list[float] = []
-    failed = 0
+    failures: list[RequestFailed] = []
     begin = time.perf_counter()
 
     async def one() -> None:
-        nonlocal failed
         while (cycle_begin := time.perf_counter()) - begin < duration_s:
             try:
                 async with Session.open(host.server) as session:
                     await session.call(session.small_call)
-            except RequestFailed:
-                failed += 1
+            except RequestFailed as exc:
+                failures.append(exc)
             else:
                 cycles.append(time.perf_counter() - cycle_begin)
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(clients):
             tasks.create_task(one())
-    return len(cycles) / (time.perf_counter() - begin), cycles, failed
+    if not cycles:
+        raise failures[0]
+    return len(cycles) / (time.perf_counter() - begin), cycles, len(failures)
 
 
 def _floor_rate(floor: Floor, clients: int, duration_s: float) -> float:

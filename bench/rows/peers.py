@@ -13,9 +13,8 @@ from bench.images import NATIVE_IMAGE
 from bench.numbers import Summary, ms
 from bench.ours import our_host, remove_all
 from bench.peers import PEER_LABEL, Peer
+from bench.plan import Plan
 from bench.table import OPENENV, SWEREX, Row, RowSpec
-
-_CLIENTS = 4
 
 
 async def openenv(bench: Bench) -> list[Row]:
@@ -36,12 +35,14 @@ async def _measure(bench: Bench, spec: RowSpec, peer: Peer, request: Callable[[S
     await asyncio.to_thread(peer.prepare, bench.engine, bench.say)
     bench.say("its episodes")
     try:
-        theirs = await peer.drive(starts=plan.peer_starts, calls=plan.peer_calls, clients=_CLIENTS)
+        theirs = await peer.drive(
+            starts=plan.peer_starts, calls=plan.peer_calls, clients=plan.peer_clients, sessions=plan.peer_sessions
+        )
     finally:
         remove_all(bench.engine, PEER_LABEL)
     bench.say("the same on ors-host")
-    async with our_host([NATIVE_IMAGE], max_sessions=2 * _CLIENTS) as host:
-        ours = await _play(host.server, request, plan.peer_starts, plan.peer_calls)
+    async with our_host([NATIVE_IMAGE], max_sessions=2 * plan.peer_clients) as host:
+        ours = await _play(host.server, request, plan)
     starts, their_starts, calls, their_calls = (
         Summary.of(side[key]) for key in ("starts_s", "calls_s") for side in (ours, theirs)
     )
@@ -53,8 +54,8 @@ async def _measure(bench: Bench, spec: RowSpec, peer: Peer, request: Callable[[S
         f"ors-host {ours['sessions_per_s']:.2f}/s",
         value=None,
         requests=2 * (starts.n + calls.n),
-        note=f"its own client; ors-host by the benchmark's; sessions/s with {_CLIENTS} clients"
-        + (f"; {len(failures)} of {2 * _CLIENTS} of the peer's failed: {failures[0]}" if failures else ""),
+        note=f"its own client; ors-host by the benchmark's; sessions/s with {plan.peer_clients} clients"
+        + (f"; {len(failures)} of {plan.peer_sessions} of the peer's failed: {failures[0]}" if failures else ""),
         details={
             "starts_s": {"peer": their_starts.as_json(), "ours": starts.as_json()},
             "calls_s": {"peer": their_calls.as_json(), "ours": calls.as_json()},
@@ -64,27 +65,29 @@ async def _measure(bench: Bench, spec: RowSpec, peer: Peer, request: Callable[[S
     )
 
 
-async def _play(server: Server, request: Callable[[Session], bytes], starts: int, calls: int) -> dict[str, Any]:
+async def _play(server: Server, request: Callable[[Session], bytes], plan: Plan) -> dict[str, Any]:
     firsts: list[float] = []
     times: list[float] = []
-    for _ in range(starts):
+    for _ in range(plan.peer_starts):
         begin = time.perf_counter()
         async with Session.open(server) as session:
             await session.call(request(session))
             firsts.append(time.perf_counter() - begin)
-            times += await _calls(session, request(session), calls)
+            times += await _calls(session, request(session), plan.peer_calls)
 
-    async def two() -> None:
-        for _ in range(2):
+    missing = iter(range(plan.peer_sessions))
+
+    async def some() -> None:
+        for _ in missing:
             async with Session.open(server) as session:
                 await session.call(request(session))
 
     begin = time.perf_counter()
-    await asyncio.gather(*(two() for _ in range(_CLIENTS)))
+    await asyncio.gather(*(some() for _ in range(plan.peer_clients)))
     return {
         "starts_s": firsts,
         "calls_s": times,
-        "sessions_per_s": 2 * _CLIENTS / (time.perf_counter() - begin),
+        "sessions_per_s": plan.peer_sessions / (time.perf_counter() - begin),
     }
 
 

@@ -1,4 +1,4 @@
-"""Plays episodes through OpenEnv's local Docker provider and prints their times: ``drive.py IMAGE STARTS CALLS CLIENTS``."""
+"""Plays episodes through OpenEnv's local Docker provider: ``drive.py IMAGE STARTS CALLS CLIENTS SESSIONS`` prints times."""
 
 import json
 import sys
@@ -32,11 +32,11 @@ def play(image: str, calls: int) -> tuple[float, list[float]]:
 
 def main() -> None:
     """Play one after the other, then as many side by side as there are clients."""
-    image, starts, calls, clients = sys.argv[1], *map(int, sys.argv[2:])
+    image, starts, calls, clients, sessions = sys.argv[1], *map(int, sys.argv[2:])
     played = [play(image, calls) for _ in range(starts)]
     begin = time.perf_counter()
     with ThreadPoolExecutor(clients) as threads:
-        futures = [threads.submit(play, image, 0) for _ in range(2 * clients)]
+        futures = [threads.submit(play, image, 0) for _ in range(sessions)]
     took_s = time.perf_counter() - begin
     # Two that start in the same millisecond get the same name for their containers, and one fails.
     failures = [repr(error)[:200] for future in futures if (error := future.exception())]

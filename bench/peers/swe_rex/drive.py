@@ -1,4 +1,4 @@
-"""Plays episodes through SWE-ReX's Docker deployment and prints their times: ``drive.py IMAGE STARTS CALLS CLIENTS``."""
+"""Plays episodes through SWE-ReX's Docker deployment: ``drive.py IMAGE STARTS CALLS CLIENTS SESSIONS`` prints times."""
 
 import asyncio
 import json
@@ -34,12 +34,12 @@ async def play(image: str, calls: int) -> tuple[float, list[float]]:
 def main() -> None:
     """Play one after the other, then as many side by side as there are clients."""
     logging.disable()
-    image, starts, calls, clients = sys.argv[1], *map(int, sys.argv[2:])
+    image, starts, calls, clients, sessions = sys.argv[1], *map(int, sys.argv[2:])
     played = [asyncio.run(play(image, calls)) for _ in range(starts)]
     begin = time.perf_counter()
     # Each in a thread and a loop of its own: its start blocks the loop, and others then wait in vain.
     with ThreadPoolExecutor(clients) as threads:
-        futures = [threads.submit(lambda: asyncio.run(play(image, 0))) for _ in range(2 * clients)]
+        futures = [threads.submit(lambda: asyncio.run(play(image, 0))) for _ in range(sessions)]
     took_s = time.perf_counter() - begin
     failures = [repr(error)[:200] for future in futures if (error := future.exception())]
     print(
