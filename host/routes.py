@@ -21,17 +21,8 @@ from host.errors import NotFound, Reason, SessionEnded
 from host.session import Session, SessionSpec
 from host.sessions import Sessions
 from host.streams import answer_call, answer_error, answer_session_id
-from sandbox_runtime.messages import (
-    CreateSession,
-    GetTask,
-    GetTaskRange,
-    ListTasks,
-    NumTasks,
-    ScoreGroup,
-)
-from sandbox_runtime.messages import (
-    ToolCall as CallBody,
-)
+from sandbox_runtime.bodies import CreateSession, GetTask, GetTaskRange, ListTasks, NumTasks, ScoreGroup
+from sandbox_runtime.bodies import ToolCall as CallBody
 
 
 @dataclass(frozen=True)

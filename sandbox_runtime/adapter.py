@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from . import dialects, discovery
+from .data_types import complete_models
 from .episode import Episode
 from .faults import RequestFault
 from .messages import Fault, Method, describe
@@ -16,7 +17,7 @@ from .served import ServedClass
 
 
 class _Params(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 class _OfClass(_Params):
@@ -119,6 +120,7 @@ class Adapter:
         if self._create_asked:
             raise _bad_request("create was asked for before; a runtime serves one episode")
         self._create_asked = True
+        complete_models()
         self._created = await Episode.create(env, params.task_spec, params.secrets, params.toolset_name)
 
     async def _teardown(self) -> None:

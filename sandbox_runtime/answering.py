@@ -5,8 +5,7 @@ A result is encoded once, however often it is asked for: the id of the request i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from . import frames, messages
 from .faults import RequestFault
@@ -17,8 +16,7 @@ _MAX_BRACKETS_UNCHECKED = 150
 """Fewer brackets than this can't be nested deeper than the receiver's parser allows (200)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """The answer to a request, whatever the request's id: ``member`` is its ``result`` or its ``error``, as JSON."""
 
     member: bytes

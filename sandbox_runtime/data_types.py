@@ -12,7 +12,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    RootModel,
     SerializerFunctionWrapHandler,
     model_serializer,
     model_validator,
@@ -21,14 +20,17 @@ from pydantic import (
 JSONObject = Mapping[str, Any]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class Strict(BaseModel):
+    """A model that takes no field but its own."""
+
+    # Validators are made when they are first needed: most of these never are in a runtime, whose start it would double.
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 # --- Blocks -----------------------------------------------------------------------------------------------------------
 
 
-class TextBlock(_Strict):
+class TextBlock(Strict):
     """Text content; ``detail`` is optional metadata about it."""
 
     text: str
@@ -36,7 +38,7 @@ class TextBlock(_Strict):
     type: Literal["text"] = "text"
 
 
-class ImageBlock(_Strict):
+class ImageBlock(Strict):
     """An image: ``data`` is base64, ``mimeType`` for example ``image/png``."""
 
     data: str
@@ -52,7 +54,7 @@ Blocks = Sequence[Annotated[Block, Field(discriminator="type")]]
 # --- Tools ------------------------------------------------------------------------------------------------------------
 
 
-class ToolSpec(_Strict):
+class ToolSpec(Strict):
     """One tool; ``input_schema`` is its JSON Schema, or None if it takes no parameter (never left out on the wire)."""
 
     name: str
@@ -60,7 +62,7 @@ class ToolSpec(_Strict):
     input_schema: JSONObject | None
 
 
-class TerminalToolSpec(_Strict):
+class TerminalToolSpec(Strict):
     """The tool that ends an episode and that no model sees: the harness gives it the model's last message, as ``arg``.
 
     ``arg`` is None for a tool that takes no parameter and looks at the environment only.
@@ -71,7 +73,7 @@ class TerminalToolSpec(_Strict):
     description: str = ""
 
 
-class ListToolsOutput(_Strict):
+class ListToolsOutput(Strict):
     """The answer of ``GET /{env}/tools`` and ``/task_tools``.
 
     What stands beside ``tools`` only some environments have; of the others' answers it is no part, not even as null.
@@ -88,7 +90,7 @@ class ListToolsOutput(_Strict):
         return {name: value for name, value in fields.items() if name == "tools" or name in self.model_fields_set}
 
 
-class ToolOutput(_Strict):
+class ToolOutput(Strict):
     """What a tool returns. A reward is a finite number or None: a lost reward must not look like none."""
 
     blocks: Annotated[Blocks, Field(min_length=1)]
@@ -97,7 +99,7 @@ class ToolOutput(_Strict):
     finished: bool = False
 
 
-class RunToolSuccess(_Strict):
+class RunToolSuccess(Strict):
     """The tool ran; only this carries a reward."""
 
     ok: Literal[True] = True
@@ -107,7 +109,7 @@ class RunToolSuccess(_Strict):
 RunToolErrorReason = Literal["not_found", "name_collision", "input_validation", "episode_finished"]
 
 
-class RunToolError(_Strict):
+class RunToolError(Strict):
     """The tool was not run, ``reason`` says why. (A tool that raised is not this: its stream ends with ``error``.)"""
 
     ok: Literal[False] = False
@@ -115,14 +117,14 @@ class RunToolError(_Strict):
     reason: RunToolErrorReason | None = None
 
 
-class RunToolOutput(RootModel[Annotated[RunToolSuccess | RunToolError, Field(discriminator="ok")]]):
-    """The data of the ``end`` event of ``POST /{env}/call``."""
+RunToolOutput = Annotated[RunToolSuccess | RunToolError, Field(discriminator="ok")]
+"""The data of the ``end`` event of ``POST /{env}/call``."""
 
 
 # --- Conversations ----------------------------------------------------------------------------------------------------
 
 
-class ReasoningBlock(_Strict):
+class ReasoningBlock(Strict):
     """What the assistant thought; ``signature`` is its provider's, passed through."""
 
     text: str
@@ -131,7 +133,7 @@ class ReasoningBlock(_Strict):
     type: Literal["reasoning"] = "reasoning"
 
 
-class ToolCallBlock(_Strict):
+class ToolCallBlock(Strict):
     """A tool that the assistant called."""
 
     id: str
@@ -141,7 +143,7 @@ class ToolCallBlock(_Strict):
     type: Literal["tool_call"] = "tool_call"
 
 
-class ToolResultBlock(_Strict):
+class ToolResultBlock(Strict):
     """What a tool returned, in the user's turn that follows the call."""
 
     tool_call_id: str
@@ -160,7 +162,7 @@ _BLOCKS_OF_ROLE = {
 }
 
 
-class Message(_Strict):
+class Message(Strict):
     """One turn of a conversation."""
 
     role: Literal["system", "user", "assistant"]
@@ -175,28 +177,21 @@ class Message(_Strict):
         return self
 
 
-class GroupCandidate(_Strict):
+class GroupCandidate(Strict):
     """One of the rollouts that are scored together: what was said in it, and data of the trainer's own."""
 
     messages: list[Message]
     metadata: JSONObject | None = None
 
 
-class GroupScore(_Strict):
+class GroupScore(Strict):
     """One candidate's score, relative to the others."""
 
     reward: Annotated[float, Field(allow_inf_nan=False)]
     metadata: JSONObject | None = None
 
 
-class ScoreGroup(_Strict):
-    """The body of ``POST /{env}/score_group``; ``task_id`` is as in ``ToolCall``."""
-
-    candidates: list[GroupCandidate]
-    task_id: str | None = None
-
-
-class ScoreGroupOutput(_Strict):
+class ScoreGroupOutput(Strict):
     """The data of the ``end`` event of ``POST /{env}/score_group``: one score for each candidate, in their order."""
 
     scores: list[GroupScore]
@@ -207,7 +202,7 @@ class ScoreGroupOutput(_Strict):
 SplitType = Literal["train", "validation", "test"]
 
 
-class Split(_Strict):
+class Split(Strict):
     """A named list of tasks."""
 
     name: str
@@ -223,58 +218,7 @@ class Split(_Strict):
         return cls(name=split, type="validation")
 
 
-class ListTasks(_Strict):
-    """The body of ``POST /{env}/tasks``."""
-
-    split: str
-
-
-class NumTasks(_Strict):
-    """The body of ``POST /{env}/num_tasks``."""
-
-    split: str
-
-
-class GetTask(_Strict):
-    """The body of ``POST /{env}/task``."""
-
-    split: str
-    index: int
-
-
-class GetTaskRange(_Strict):
-    """The body of ``POST /{env}/task_range``: ``start`` inclusive, ``stop`` exclusive, negative and None as in a slice."""
-
-    split: str
-    start: int | None = None
-    stop: int | None = None
-
-
-# --- Bodies of the session routes -------------------------------------------------------------------------------------
-
-
-class CreateSession(_Strict):
-    """The body of ``POST /create``: exactly one of ``task_spec`` and ``split`` + ``index``."""
-
-    env_name: str | None = None
-    task_spec: dict[str, Any] | None = None
-    split: str | None = None
-    index: int | None = None
-    secrets: dict[str, str] | None = Field(default=None, repr=False)
-    toolset_name: str | None = None
-
-    @model_validator(mode="after")
-    def _one_task_source(self) -> CreateSession:
-        if (self.split is None) != (self.index is None):
-            raise ValueError("'split' and 'index' must be given together")
-        if (self.task_spec is None) == (self.split is None):
-            raise ValueError("give either 'task_spec' or both 'split' and 'index', not both and not neither")
-        return self
-
-
-class ToolCall(_Strict):
-    """The body of ``POST /{env}/call``; ``task_id`` reconnects to a call, or names a new one."""
-
-    name: str
-    input: dict[str, Any]
-    task_id: str | None = None
+def complete_models() -> None:
+    """Make the validators of what authors construct, before threads of theirs can ask for them at once."""
+    for model in (TextBlock, ImageBlock, ToolOutput, ToolSpec, ListToolsOutput, Split):
+        model.model_rebuild()

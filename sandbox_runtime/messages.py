@@ -18,35 +18,29 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from .data_types import (
     Block,
     Blocks,
-    CreateSession,
-    GetTask,
-    GetTaskRange,
     GroupCandidate,
     GroupScore,
     ImageBlock,
     JSONObject,
-    ListTasks,
     ListToolsOutput,
     Message,
     MessageBlock,
-    NumTasks,
     ReasoningBlock,
     RunToolError,
     RunToolErrorReason,
     RunToolOutput,
     RunToolSuccess,
-    ScoreGroup,
     ScoreGroupOutput,
     Split,
     SplitType,
+    Strict,
     TerminalToolSpec,
     TextBlock,
-    ToolCall,
     ToolCallBlock,
     ToolOutput,
     ToolResultBlock,
@@ -58,25 +52,20 @@ __all__ = [
     "PROTOCOL_VERSION",
     "Block",
     "Blocks",
-    "CreateSession",
     "EpisodeState",
     "ErrorBody",
     "ErrorData",
     "Fault",
-    "GetTask",
-    "GetTaskRange",
     "GroupCandidate",
     "GroupScore",
     "Hello",
     "ImageBlock",
     "JSONObject",
-    "ListTasks",
     "ListToolsOutput",
     "Message",
     "MessageBlock",
     "MessageError",
     "Method",
-    "NumTasks",
     "ReasoningBlock",
     "Request",
     "Response",
@@ -84,13 +73,11 @@ __all__ = [
     "RunToolErrorReason",
     "RunToolOutput",
     "RunToolSuccess",
-    "ScoreGroup",
     "ScoreGroupOutput",
     "Split",
     "SplitType",
     "TerminalToolSpec",
     "TextBlock",
-    "ToolCall",
     "ToolCallBlock",
     "ToolOutput",
     "ToolResultBlock",
@@ -106,10 +93,6 @@ __all__ = [
 ]
 
 PROTOCOL_VERSION = 1
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
 
 
 class Method(StrEnum):
@@ -149,7 +132,7 @@ class Fault(StrEnum):
     BAD_REQUEST = "bad_request"  # the host asked what makes no sense: unknown method, wrong params, wrong order
 
 
-class EpisodeState(_Strict):
+class EpisodeState(Strict):
     """What a host that comes back must know of the episode: its environment, and its calls, the forgotten ones included."""
 
     environment: str
@@ -162,7 +145,7 @@ EnvironmentName = Annotated[str, Field(max_length=128, pattern=r"^[^\W\d]\w*$")]
 """A Python class's name: it becomes a part of paths and of log lines."""
 
 
-class Hello(_Strict):
+class Hello(Strict):
     """Params of the runtime's first message. ``environments`` are the names of its classes, in the order given.
 
     ``agent_goes_first``: when memory is short, the agent's processes can be held to going before the runtime. ``episode`` is
@@ -177,13 +160,13 @@ class Hello(_Strict):
     episode: EpisodeState | None = None
 
 
-class Welcome(_Strict):
+class Welcome(Strict):
     """The host's answer to ``hello``."""
 
     max_frame_bytes: int
 
 
-class Request(_Strict):
+class Request(Strict):
     """A request, or a notification where ``id`` is None."""
 
     jsonrpc: Literal["2.0"] = "2.0"
@@ -192,13 +175,13 @@ class Request(_Strict):
     params: dict[str, Any] = Field(default_factory=dict)
 
 
-class ErrorData(_Strict):
+class ErrorData(Strict):
     """The ``data`` of an error answer."""
 
     fault: Fault
 
 
-class ErrorBody(_Strict):
+class ErrorBody(Strict):
     """The ``error`` of an error answer."""
 
     code: int
@@ -206,7 +189,7 @@ class ErrorBody(_Strict):
     data: ErrorData
 
 
-class Response(_Strict):
+class Response(Strict):
     """An answer: ``result`` (which may be null) or ``error``."""
 
     jsonrpc: Literal["2.0"] = "2.0"

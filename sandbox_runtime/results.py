@@ -10,10 +10,10 @@ Each SDK has classes of its own for these values (``Types``); what comes out is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
-from typing import Annotated, Any, TypeVar
+from dataclasses import is_dataclass
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from .faults import RequestFault
 from .messages import (
@@ -30,18 +30,18 @@ from .messages import (
 )
 from .output import shorten
 
-_blocks: TypeAdapter[list[Block]] = TypeAdapter(list[Annotated[Block, Field(discriminator="type")]])
+_LATER = ConfigDict(defer_build=True)
+_blocks: TypeAdapter[list[Block]] = TypeAdapter(list[Annotated[Block, Field(discriminator="type")]], config=_LATER)
 _tool_output = TypeAdapter(ToolOutput)
 _list_tools_output = TypeAdapter(ListToolsOutput)
 _split = TypeAdapter(Split)
-_messages = TypeAdapter(list[Message])
-_group_scores = TypeAdapter(list[GroupScore])
+_messages = TypeAdapter(list[Message], config=_LATER)
+_group_scores = TypeAdapter(list[GroupScore], config=_LATER)
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Types:
+class Types(NamedTuple):
     """The classes of an SDK that its authors' code returns. ``blocks`` are what may stand in a prompt."""
 
     tool_output: type[BaseModel]

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
@@ -31,8 +30,7 @@ class InvalidInput(Exception):
     """A tool's model refused the input; the text is for the model that called it."""
 
 
-@dataclass(frozen=True)
-class BoundTool:
+class BoundTool(NamedTuple):
     """A tool of one episode. ``parse`` makes its parameter of a call's input, and is None for a tool without one."""
 
     function: Callable[..., Any]

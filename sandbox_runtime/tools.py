@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar, get_type_hints, overload
+from typing import Any, NamedTuple, TypeVar, get_type_hints, overload
 
 from pydantic import BaseModel
 
@@ -16,8 +15,7 @@ _MARK = "_ors_tool"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
-class ToolOptions:
+class ToolOptions(NamedTuple):
     """What ``@tool(…)`` was given; see ``tool``."""
 
     shared: bool = True
@@ -63,8 +61,7 @@ class Toolset:
         self.env = env
 
 
-@dataclass(frozen=True)
-class ToolMethod:
+class ToolMethod(NamedTuple):
     """One tool of a class: its name, its parameter's model (None for a tool without one) and what clients are told."""
 
     name: str

@@ -14,9 +14,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
-
-from . import messages
 from .adapter import Adapter
 from .answering import Answer
 from .faults import RequestFault, describe_exception, log_exception
@@ -35,10 +32,6 @@ HELLO_TIMEOUT_S = 30.0
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 1.0
 _STOP_GRACE_S = 1.0
-
-
-class _CancelParams(BaseModel):
-    id: int
 
 
 class Worker:
@@ -157,10 +150,9 @@ class Worker:
         return job
 
     def _cancel(self, notification: Request, link: Link) -> None:
-        try:
-            request_id = _CancelParams.model_validate(notification.params).id
-        except ValidationError as exc:
-            raise ProtocolViolation(f"cancel: {messages.describe(exc)}") from exc
+        request_id = notification.params.get("id")
+        if not isinstance(request_id, int):
+            raise ProtocolViolation("cancel: id: a number is needed")
         if (job := link.asked.get(request_id)) is not None:  # else its answer is on the way
             job.cancel()
 

@@ -18,7 +18,7 @@ HOST = {path.stem: path for path in (ROOT / "host").glob("*.py")} | COMMANDS
 RUNTIME = sorted((ROOT / "sandbox_runtime").rglob("*.py"))
 
 RUNTIME_NEEDS = {"pydantic", "pydantic_core"}
-SHARED = {"sandbox_runtime.frames", "sandbox_runtime.messages"}
+SHARED = {"sandbox_runtime.bodies", "sandbox_runtime.frames", "sandbox_runtime.messages"}
 """The vocabulary that both sides speak: all that the host may import of the runtime."""
 
 

@@ -105,7 +105,7 @@ def test_the_version_is_the_projects() -> None:
 
 def test_nothing_but_the_standard_library_and_pydantic_is_imported() -> None:
     script = (
-        "import sys, sandbox_runtime.__main__, sandbox_runtime.shell; "
+        "import sys, sandbox_runtime.process, sandbox_runtime.shell; "
         "print(*{m.partition('.')[0] for m in sys.modules if not m.startswith('_')} - set(sys.stdlib_module_names))"
     )
     found = subprocess.run(
@@ -114,6 +114,22 @@ def test_nothing_but_the_standard_library_and_pydantic_is_imported() -> None:
     ours = {"sandbox_runtime", "pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
     # An editable install's finder, and what else a virtual environment imports at start-up, is none of ours.
     assert {name for name in found if not name.startswith(("distutils", "virtualenv"))} <= ours
+
+
+def test_a_start_imports_no_more_than_it_needs() -> None:
+    script = (
+        "import sys, sandbox_runtime; assert 'pydantic' not in sys.modules; import sandbox_runtime.process; "
+        "from sandbox_runtime.messages import Hello, Message, ToolOutput; "
+        "print('sandbox_runtime.bodies' in sys.modules, *(m.__pydantic_complete__ for m in (Hello, Message, ToolOutput)))"
+    )
+    found = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert found.split() == ["False", "False", "False", "False"]
+
+
+def test_all_that_authors_are_offered_is_there() -> None:
+    assert all(getattr(sandbox_runtime, name) is not None for name in sandbox_runtime.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = sandbox_runtime.Nothing
 
 
 async def test_hardening(host: FakeHost, start: Start) -> None:
