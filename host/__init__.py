@@ -43,6 +43,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     proxy_request  what is asked of it
     network        its own way out: names to addresses, addresses to sockets
     tls_name       the server's name in the first message of TLS
+    process_engine  an engine whose containers are processes, for ``ors-host dev``
     engine         Docker: create, start, remove, list what is ours, tell of deaths
     docker_client  the one module that imports ``docker``
     channel        requests and answers over the unix socket, matched by id

@@ -17,6 +17,7 @@ import structlog
 from host import __version__, logs
 from host.commands.build import build_command
 from host.commands.config import config_command
+from host.commands.dev import dev_command
 from host.commands.doctor import doctor_command
 from host.commands.init import init_command
 from host.commands.inspect import inspect_command
@@ -36,7 +37,7 @@ _THREADS_END_S = 1.0
 
 _PARTS = {
     "Serving": ("serve", "config", "doctor"),
-    "Writing environments": ("init", "build", "test", "play"),
+    "Writing environments": ("init", "dev", "build", "test", "play"),
     "Looking after a host": ("ps", "logs", "inspect", "kill", "prune"),
 }
 _HELP = ("--help", "-h", "--version")
@@ -134,6 +135,7 @@ def _leave_threads(others: Collection[threading.Thread]) -> None:
 for command in (
     build_command,
     config_command,
+    dev_command,
     doctor_command,
     init_command,
     inspect_command,

@@ -129,6 +129,9 @@ class CreateUnclear(SandboxFailed):
 class Engine:
     """One Docker engine. Opened with ``async with Engine.open()``."""
 
+    confines: ClassVar[bool] = True
+    """False if what it calls containers is neither shut in nor limited."""
+
     def __init__(self, client: docker_client.APIClient, info: Mapping[str, Any]) -> None:
         self._client = client
         self._info = info

@@ -9,8 +9,8 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import replace
 
 import anyio
@@ -64,7 +64,12 @@ _SAME_WORD_S = 1.0
 _SHUTDOWN = Failure(Reason.HOST_SHUTDOWN, "the server is shutting down")
 
 
-async def serve(settings: Settings, *, stop: anyio.Event | None = None) -> None:
+async def serve(
+    settings: Settings,
+    *,
+    stop: anyio.Event | None = None,
+    open_engine: Callable[[], AbstractAsyncContextManager[Engine]] | None = None,
+) -> None:
     """Serve until ``stop`` is set or the process is told to (SIGTERM, SIGINT); a second signal cuts the ending short.
 
     Raises:
@@ -75,7 +80,7 @@ async def serve(settings: Settings, *, stop: anyio.Event | None = None) -> None:
         async with anyio.create_task_group() as tasks:
             patience = Patience()
             tasks.start_soon(_stop_on_signal, stop, tasks.cancel_scope, patience)
-            await _serve(settings, stop, patience)
+            await _serve(settings, stop, patience, open_engine or Engine.open)
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         if (error := _only(group)) is not None:
@@ -83,17 +88,23 @@ async def serve(settings: Settings, *, stop: anyio.Event | None = None) -> None:
         raise
 
 
-async def _serve(settings: Settings, stop: anyio.Event, patience: Patience) -> None:
+async def _serve(
+    settings: Settings,
+    stop: anyio.Event,
+    patience: Patience,
+    open_engine: Callable[[], AbstractAsyncContextManager[Engine]],
+) -> None:
     keep_no_memory()
     keys = Keys.of(settings)
     with closing(StateDir.open(settings.state_dir)) as state, closing(_bind(settings)) as sock:
         keys = keys.with_operator(state.operator_key)
         check_exposure(keys, settings, sock.getsockname()[0])
-        async with Engine.open() as engine, _egress(settings) as egress:
+        async with open_engine() as engine, _egress(settings) as egress:
             check_runtimes(settings.isolation, engine.oci_runtimes)
             host = SandboxHost(engine, state, settings, egress=egress, patience=patience)
-            await _limit_disk(host)
-            _warn_of_files_in_memory(host)
+            if engine.confines:
+                await _limit_disk(host)
+                _warn_of_files_in_memory(host)
             log.info("starting_catalog", images=settings.image)
             with closing(host.intake):
                 async with Catalog.open(host, settings.image) as catalog, anyio.create_task_group() as tasks:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from .egress import proxy_environ
 
 AGENT_USER = "agent"
-WORKSPACE = "/workspace"
+WORKSPACE = os.environ.get("ORS_RUNTIME_WORKSPACE", "/workspace")
+"""Only ``ors-host dev``, which has no container, means another place."""
 
 UNSAFE_SAME_USER = "ORS_RUNTIME_UNSAFE_SAME_USER"
 """Set to 1 to run the agent's commands as the current user: for an author's own tests, outside a container."""

@@ -242,6 +242,8 @@ class FakeContainer:
 class FakeEngine:
     """An engine whose containers are tasks. ``hooks`` by method name run first: they may wait, or raise."""
 
+    confines = True
+
     def __init__(self, remapped_root: tuple[int, int] | None = None) -> None:
         self.remapped_root = remapped_root
         self.images: dict[str, Image] = {}
