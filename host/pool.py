@@ -110,6 +110,7 @@ class Pool:
         self._pauses: defaultdict[Image, _Pause] = defaultdict(_Pause)
         self._changed = anyio.Event()
         self._life = anyio.CancelScope()
+        self._closed = anyio.Event()
 
     @property
     def waiting(self) -> int:
@@ -140,15 +141,21 @@ class Pool:
 
     async def run(self) -> None:
         """Keep sandboxes waiting until cancelled; none waits any more then."""
-        if not self._host.settings.warm:
-            return
-        with self._life:
-            async with anyio.create_task_group() as tasks:
-                await self._keep_filled(tasks)
+        try:
+            if self._host.settings.warm:
+                with self._life:
+                    async with anyio.create_task_group() as tasks:
+                        await self._keep_filled(tasks)
+        finally:
+            self._closed.set()
 
     def close(self) -> None:
-        """Let nothing wait any more, and start nothing beforehand; those that wait for what is starting start their own."""
+        """Let nothing wait any more, and start nothing beforehand; whoever waits for what is starting starts their own."""
         self._life.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until nothing is left of what waited."""
+        await self._closed.wait()
 
     async def _keep_filled(self, tasks: TaskGroup) -> None:
         while True:

@@ -159,6 +159,7 @@ async def _run(
                 await sessions.leave_all_to_next(_SHUTDOWN)
             else:
                 await sessions.close_all(_SHUTDOWN)
+            await pool.wait_closed()
         if grace.cancelled_caught:
             log.warning("shutdown_grace_over", sessions=len(sessions))
             host.patience.end(min(_LAST_EFFORT_S, grace_s / 2))

@@ -337,8 +337,8 @@ class FakeEngine:
         return self.containers[name].log if name in self.containers else ""
 
     async def remove(self, name: str) -> None:
+        await self._hook("remove", name)  # as the real one: a cancelled caller doesn't wait
         with anyio.CancelScope(shield=True):
-            await self._hook("remove", name)
             await self._remove(name)
 
     async def has_quota(self, tag: str, labels: Mapping[str, str]) -> bool:

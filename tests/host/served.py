@@ -176,7 +176,8 @@ async def serving(
                 yield Server(engine, host, catalog, sessions, pool, client)
                 pool.close()
                 await sessions.close_all(SHUTDOWN)
-                await until(lambda: engine.of(Role.SESSION) == [])
+                await pool.wait_closed()
+                assert engine.of(Role.SESSION) == []
                 await until(lambda: len(host.state.sandbox_ids()) == len(engine.containers))
             tasks.cancel_scope.cancel()
     finally:

@@ -186,7 +186,8 @@ async def test_nothing_waits_any_more_at_the_end(serve: Serve, engine: FakeEngin
     await server.create()
     server.pool.close()
     await server.sessions.close_all(SHUTDOWN)
-    await until(lambda: engine.of(Role.SESSION) == [])
+    await server.pool.wait_closed()
+    assert engine.of(Role.SESSION) == []
     assert server.pool.capacity.free == server.pool.capacity.limit
 
 

@@ -163,6 +163,26 @@ async def test_grace_that_is_over(options: Options, engine: FakeEngine, log: Log
     assert engine.containers == {}
 
 
+async def test_what_waits_does_not_outlast_the_grace(options: Options, engine: FakeEngine, log: Log) -> None:
+    """An engine that hangs keeps neither what waits for a session nor the catalog alive beyond it."""
+
+    async def hang(name: str) -> None:
+        await asyncio.sleep(60)
+
+    stop = anyio.Event()
+    serving = asyncio.create_task(serve(options(shutdown_grace_s=0.2, warm=2, warm_max=2), stop=stop))
+    await url(log, serving)
+    await until(lambda: len(engine.of(Role.SESSION)) == 2)
+    engine.hooks["remove"] = hang
+    stop.set()
+    await asyncio.wait_for(serving, 5)
+    assert "shutdown_grace_over" in events(log)
+    assert len(engine.containers) == 3
+    del engine.hooks["remove"]
+    for name in tuple(engine.containers):
+        await engine.remove(name)
+
+
 # --- What keeps it from starting --------------------------------------------------------------------------------------
 
 
