@@ -29,7 +29,7 @@ _TIMEOUT_S = 600.0
 _LINE_BYTES = 1 << 20
 _BLOCKS = TypeAdapter(list[Block])
 _SPLITS = TypeAdapter(list[Split])
-_OUTPUT: TypeAdapter[RunToolOutput] = TypeAdapter(RunToolOutput)
+_OUTPUT: TypeAdapter[RunToolSuccess | RunToolError] = TypeAdapter(RunToolOutput)
 
 
 class Refused(Exception):
@@ -156,7 +156,7 @@ class Session:
                 if event == "end":
                     whole = "".join(parts)
                     try:
-                        return Reply(call_id, whole, _checked(_OUTPUT, json.loads(whole), "the result").root, None)
+                        return Reply(call_id, whole, _checked(_OUTPUT, json.loads(whole), "the result"), None)
                     except ValueError as exc:
                         raise NotProtocol(f"the result is not JSON: {exc}") from exc
                 if event == "error":
