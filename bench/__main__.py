@@ -66,7 +66,7 @@ def _run(
     engine: docker_client.APIClient, console: Console, quick: bool, chosen: Collection[str], output: Path
 ) -> list[Row]:
     groups = [group for group in GROUPS if any(spec.name in chosen for spec in group.specs)]
-    images.build({group.image for group in groups}, Steps(console))
+    images.build(engine, {group.image for group in groups}, Steps(console))
     machine = Machine.look(engine)
     if machine.is_busy:
         load = " ".join(f"{each:.2f}" for each in machine.load_before)
@@ -91,11 +91,14 @@ def _run_group(group: Group, engine: docker_client.APIClient, console: Console, 
     with _progress(console, title) as say:
         bench = Bench(QUICK if quick else FULL, engine, say)
         try:
-            return list(asyncio.run(group.run(bench)))
+            rows = list(asyncio.run(group.run(bench)))
         except Exception as exc:  # one that can't be measured doesn't keep the others from it
             error = _explain(exc)
             console.print(f"{title}: {error}", markup=False)
             return [Row(spec, "", None, requests=0, error=error.splitlines()[0]) for spec in group.specs]
+    for row in rows:
+        console.print(f"{row.spec.name}: {row.measured or row.note} ({row.verdict})", markup=False, soft_wrap=True)
+    return rows
 
 
 def _explain(exc: BaseException) -> str:

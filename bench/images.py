@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection
 from pathlib import Path
 
+from host import docker_client
+from host.base_image import inputs_digest, inspect_image
 from host.build import build_environment
 from host.progress import Steps
 
@@ -15,11 +18,24 @@ NATIVE_IMAGE = "ors-host-bench:native"
 _FOLDERS = {SDK_IMAGE: SDK_FOLDER, NATIVE_IMAGE: ENVIRONMENTS / "native"}
 
 
-def build(names: Collection[str], steps: Steps) -> None:
-    """Build the images of these names.
+def build(engine: docker_client.APIClient, names: Collection[str], steps: Steps) -> None:
+    """Build the images of these names, unless they are there and of the same inputs.
 
     Raises:
         host.build.BuildError: one can't be built, or doesn't answer.
     """
     for name in sorted(names):
-        build_environment(_FOLDERS[name], name, steps=steps)
+        mark = f"{name}-{_inputs(_FOLDERS[name])}"
+        built, marked = inspect_image(engine, name), inspect_image(engine, mark)
+        if built is None or marked is None or built["Id"] != marked["Id"]:
+            build_environment(_FOLDERS[name], name, steps=steps)
+            repository, _, tag = mark.partition(":")
+            engine.tag(name, repository, tag)
+
+
+def _inputs(folder: Path) -> str:
+    digest = hashlib.sha256(inputs_digest().encode())
+    for file in sorted(folder.iterdir()):
+        if file.is_file():
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]

@@ -20,7 +20,7 @@ from bench.table import ON_REQUEST, OPENENV, ROWS, SWEREX
 from host import docker_client
 from host.engine import LABEL_SERVER
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(700)]
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -40,7 +40,7 @@ def test_the_quick_benchmark(tmp_path: Path, engine: docker_client.APIClient) ->
     output = tmp_path / "results.json"
     command = [sys.executable, "-m", "bench", "--quick", "--output", str(output)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        printed, _ = process.communicate(timeout=380)
+        printed, _ = process.communicate(timeout=680)
     assert process.returncode == 0, printed
     rows = {row["name"]: row for row in json.loads(output.read_text())["rows"]}
     assert set(rows) == {spec.name for spec in ROWS if spec not in ON_REQUEST}
