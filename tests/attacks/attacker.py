@@ -1,6 +1,7 @@
-"""``python -m tests.attacks.attacker URL``: attacks a host from one session after the other until its standard input ends.
+"""``python -m tests.attacks.attacker URL ATTACKERS``: attack a host until standard input ends.
 
-A process of its own, so that what is measured beside it is the host and not this. It prints a line after each attack.
+Each attacker does so from one session after the other. A process of its own, so that what is measured beside it is the host and
+not this. It prints a line after each attack.
 """
 
 from __future__ import annotations
@@ -40,16 +41,20 @@ async def attack_once(client: Client, tool_input: dict[str, Any]) -> None:
     await session.delete()
 
 
-async def main(url: str) -> None:
+async def main(url: str, attackers: int) -> None:
     """Attack until standard input ends; what was begun is ended first."""
     told = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    async with aiohttp.ClientSession(url) as http:
-        for attack in itertools.cycle(ATTACKS):
+
+    async def attacker(http: aiohttp.ClientSession, first: int) -> None:
+        for attack in itertools.islice(itertools.cycle(ATTACKS), first, None):
             if told.done():
                 return
             await attack_once(Client(http), attack)
             print(attack["do"], flush=True)
 
+    async with aiohttp.ClientSession(url) as http:
+        await asyncio.gather(*(attacker(http, 2 * n) for n in range(attackers)))
+
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))

@@ -168,7 +168,7 @@ async def test_hunger(
         async with Weakened.open(vault_image) as weakened:
             await weakened.run(hunger.command, hunger.timeout_s)
             async with asyncio.timeout(20):  # else it can't succeed anywhere
-                while await weakened.alive():
+                while await weakened.alive():  # noqa: ASYNC110 - nothing announces it
                     await asyncio.sleep(0.1)
         record_property("shown", True)
     output = await served.run(hunger.command, hunger.timeout_s)
