@@ -57,4 +57,4 @@ demo: examples ## Serve the examples and play whole episodes on them
 	@$(BIN)/python examples/demo.py
 
 clean: ## Remove what was made in this folder (images and engine stay)
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist bench/.cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
