@@ -27,6 +27,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     demand         how many sessions are asked for at a time
     capacity       permission to have one more session
     sandbox        one container and its channel
+    rules          what holds for the containers of one image
     data           folders of this machine that environments read
     client         the protocol from a client's side
     samples        inputs made up from a tool's schema

@@ -31,7 +31,6 @@ from host.config import CONFIG_VARIABLE, Config, unknown_variables, variable
 from host.errors import StartupError
 from host.options import SettingsCommand, config_of, settings_options
 from host.serve import serve
-from host.settings import ImageSettings
 
 _THREADS_END_S = 1.0
 
@@ -98,8 +97,6 @@ def serve_command(config_file: Path | None, **flags: Any) -> None:
     settings = config.settings
     if not settings.image:
         raise click.UsageError("nothing to serve: give at least one --image")
-    if any(section != ImageSettings() for section in settings.images.values()):
-        raise click.UsageError(f'{config.file}: what sections [image."TAG"] say is not applied yet')
     logs.configure(format=settings.log_format, level=settings.log_level)
     _tell_of(config)
     others = threading.enumerate()

@@ -1,7 +1,8 @@
 """Settings from flags, environment variables and a file, in this order; where each comes from; and what is wrong with one.
 
-The file is TOML. Its keys are the settings' names, a section ``[image."TAG"]`` is one image's. It is named by ``--config`` or
-``ORS_HOST_CONFIG``; else it is ``ors-host/ors-host.toml`` in ``~/.config`` (not for root), else in ``/etc``, if there.
+The file is TOML. Its keys are the settings' names, a section ``[image."TAG"]`` is one image's and counts more than what the
+file says of all; a flag or a variable counts more than either. It is named by ``--config`` or ``ORS_HOST_CONFIG``; else it is
+``ors-host/ors-host.toml`` in ``~/.config`` (not for root), else in ``/etc``, if there.
 One in the current directory is not read unasked: that is often an environment's folder, written by somebody whom the host
 doesn't trust, and a setting can open the host to the network or hand a file of this machine to containers.
 """
@@ -91,6 +92,8 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> Config:
                     came_from.pop(name, None)
         values |= given
         came_from |= dict.fromkeys(given, layer)
+        if layer != "file" and "images" in values:
+            values["images"] = _without(values["images"], given)
     where = {name: _where(name, layer, path) for name, layer in came_from.items()}
     try:
         # All are given, or a variable that gave way to another setting would be read again.
@@ -110,6 +113,19 @@ def shown(value: Any) -> Any:
     if isinstance(value, tuple):
         return [shown(item) for item in value]
     return str(value) if isinstance(value, Path | str) else value
+
+
+def _without(sections: Any, given: Collection[str]) -> Any:
+    """Return the images' sections without what flags or variables say of all images."""
+    said = {name for pair in _INSTEAD if any(name in given for name in pair) for name in pair} | set(given)
+    if not isinstance(sections, dict):
+        return sections
+    return {
+        tag: {name: value for name, value in section.items() if name not in said}
+        if isinstance(section, dict)
+        else section
+        for tag, section in sections.items()
+    }
 
 
 def _defaults() -> dict[str, Any]:

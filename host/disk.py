@@ -36,6 +36,7 @@ _NOTICEABLE = 8
 @dataclass
 class _Watched:
     on_full: Callable[[], None]
+    limit: Usage
     roots: tuple[Path, ...] | None = None
     last: Usage = field(default_factory=lambda: Usage(0, 0))
     failure: Failure | None = None
@@ -44,9 +45,8 @@ class _Watched:
 class DiskWatch:
     """Watches the containers it is told of, while ``run`` runs."""
 
-    def __init__(self, engine: Engine, limit: Usage) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._limit = limit
         self._watched: dict[str, _Watched] = {}
         self._thread = anyio.CapacityLimiter(1)
 
@@ -55,9 +55,9 @@ class DiskWatch:
         """True if the containers' files can be read here; else the engine is asked, which doesn't count inodes."""
         return os.geteuid() == 0 and self._engine.writes_to_files and self._engine.storage_dir.is_dir()
 
-    def watch(self, name: str, on_full: Callable[[], None]) -> None:
+    def watch(self, name: str, on_full: Callable[[], None], limit: Usage) -> None:
         """Watch a container that is about to be made; ``on_full`` is called once if it goes over its limits."""
-        self._watched[name] = _Watched(on_full)
+        self._watched[name] = _Watched(on_full, limit)
 
     def unwatch(self, name: str) -> None:
         """Forget a container."""
@@ -76,7 +76,7 @@ class DiskWatch:
             await anyio.sleep(_LOOK_S)
             now_free = self._free()
             shrunk = Usage(free.bytes_ - now_free.bytes_, free.inodes - now_free.inodes)
-            pressed = shrunk.exceeds(Usage(self._limit.bytes_ // _NOTICEABLE, self._limit.inodes // _NOTICEABLE))
+            pressed = shrunk.exceeds(self._noticeable())
             if not pressed and time.monotonic() < next_round:
                 continue
             started = time.monotonic()
@@ -86,6 +86,14 @@ class DiskWatch:
                 log.warning("disk_not_measured", error=str(exc))
             free = self._free()
             next_round = time.monotonic() + max(_ROUND_S, _REST * (time.monotonic() - started))
+
+    def _noticeable(self) -> Usage:
+        """Return by how much the disk shrinks when the container with the smallest limits may be about to fill it."""
+        limits = [watched.limit for watched in self._watched.values()]
+        return Usage(
+            min((limit.bytes_ // _NOTICEABLE for limit in limits), default=0),
+            min((limit.inodes // _NOTICEABLE for limit in limits), default=0),
+        )
 
     def _free(self) -> Usage:
         if not self.measures_files:
@@ -107,8 +115,8 @@ class DiskWatch:
             except TooDeep:
                 self._full(name, watched, "the container's directories are nested too deep to be measured")
                 continue
-            if watched.last.exceeds(self._limit):
-                self._full(name, watched, self._words(watched.last))
+            if watched.last.exceeds(watched.limit):
+                self._full(name, watched, _words(watched))
 
     async def _measure(self, name: str, watched: _Watched, *, pressed: bool) -> Usage:
         if watched.roots is None:
@@ -116,19 +124,20 @@ class DiskWatch:
         if watched.roots is None:
             return Usage(0, 0)
         roots = watched.roots
-        usage = await anyio.to_thread.run_sync(files.usage_of, roots, self._limit, limiter=self._thread)
-        if pressed and not usage.exceeds(self._limit):
+        usage = await anyio.to_thread.run_sync(files.usage_of, roots, watched.limit, limiter=self._thread)
+        if pressed and not usage.exceeds(watched.limit):
             pids = await self._engine.processes(name)
             unnamed = await anyio.to_thread.run_sync(files.deleted_bytes, pids, limiter=self._thread)
             usage = Usage(usage.bytes_ + unnamed, usage.inodes)
         return usage
 
-    def _words(self, usage: Usage) -> str:
-        if usage.bytes_ > self._limit.bytes_:
-            return f"the container wrote more than its {self._limit.bytes_ / 2**20:.0f} MiB to the disk"
-        return f"the container made more than its {self._limit.inodes} files and directories"
-
     def _full(self, name: str, watched: _Watched, message: str) -> None:
         log.warning("disk_full", container=name, message=message)
         watched.failure = Failure(Reason.DISK_FULL, message)
         watched.on_full()
+
+
+def _words(watched: _Watched) -> str:
+    if watched.last.bytes_ > watched.limit.bytes_:
+        return f"the container wrote more than its {watched.limit.bytes_ / 2**20:.0f} MiB to the disk"
+    return f"the container made more than its {watched.limit.inodes} files and directories"

@@ -52,43 +52,42 @@ _MAX_CONNECTIONS = 32
 class Egress:
     """The proxy of all sandboxes of a host; see ``open``."""
 
-    def __init__(self, policy: EgressPolicy, network: Network, tasks: TaskGroup, *, max_connections: int) -> None:
+    def __init__(self, network: Network, tasks: TaskGroup, *, max_connections: int) -> None:
         self.max_connections = max_connections
-        self._policy = policy
         self._network = network
         self._tasks = tasks
 
     @classmethod
     @asynccontextmanager
-    async def open(
-        cls, policy: EgressPolicy, network: Network | None = None, *, max_sandboxes: int
-    ) -> AsyncIterator[Self]:
+    async def open(cls, network: Network | None = None, *, max_sandboxes: int) -> AsyncIterator[Self]:
         """Serve the outlets that are opened until the block is left."""
         network = network or Network()
         try:
             async with anyio.create_task_group() as tasks:
-                yield cls(policy, network, tasks, max_connections=_connections_each(max_sandboxes))
+                yield cls(network, tasks, max_connections=_connections_each(max_sandboxes))
                 tasks.cancel_scope.cancel()
         finally:
             network.close()
 
-    def outlet(self, directory: Path) -> Outlet:
+    def outlet(self, directory: Path, policy: EgressPolicy) -> Outlet:
         """Listen in ``directory``, which is made if it isn't there, until the outlet is closed.
+
+        ``policy`` says what can be reached through it.
 
         Raises:
             OSError: the directory or the socket can't be made.
         """
-        outlet = Outlet(self, directory)
+        outlet = Outlet(self, directory, policy)
         self._tasks.start_soon(outlet._run)
         return outlet
 
-    async def _serve(self, client: socket.socket) -> None:
+    async def _serve(self, client: socket.socket, policy: EgressPolicy) -> None:
         try:
             with anyio.fail_after(_HEAD_TIMEOUT_S):
                 connection, request = await _read_request(client)
             try:
                 target = target_of(request)
-                if not self._policy.allows(target.name):
+                if not policy.allows(target.name):
                     raise Refused(403, f"{target.name} is not on the list of hosts that may be reached from here")
                 server = await self._network.connect(target.name, target.port)
             except Unreachable as exc:
@@ -99,29 +98,17 @@ class Egress:
             return
         with server:
             if target.tunnel:
-                await self._tunnel(client, server, target, connection)
+                await _tunnel(client, server, target, connection, policy)
             else:
                 await _forward(client, server, target, connection, request)
-
-    async def _tunnel(
-        self, client: socket.socket, server: socket.socket, target: Target, connection: h11.Connection
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.sock_sendall(client, b"HTTP/1.1 200 Connection established\r\n\r\n")
-        early = bytes(connection.trailing_data[0])
-        if self._policy.allowed is not None:
-            with anyio.fail_after(_HEAD_TIMEOUT_S):
-                early = await _read_hello(client, early, target.name)
-        if early:
-            await loop.sock_sendall(server, early)
-        await _relay(client, server)
 
 
 class Outlet:
     """One sandbox's socket."""
 
-    def __init__(self, egress: Egress, directory: Path) -> None:
+    def __init__(self, egress: Egress, directory: Path, policy: EgressPolicy) -> None:
         self._egress = egress
+        self._policy = policy
         self._scope = anyio.CancelScope()
         self._closed = anyio.Event()
         directory.mkdir(mode=0o755, exist_ok=True)
@@ -169,7 +156,7 @@ class Outlet:
         try:
             # Whoever hangs up, stays silent or talks nonsense is hung up on; nobody waits for more.
             with client, contextlib.suppress(OSError, NotTLS, h11.ProtocolError):
-                await self._egress._serve(client)
+                await self._egress._serve(client, self._policy)
         except Exception:
             log.exception("egress_crashed")  # one connection's failure is its own
         finally:
@@ -257,6 +244,20 @@ async def _read_hello(client: socket.socket, early: bytes, name: str) -> bytes:
         log.debug("egress_refused", reason=f"a tunnel to {name} that asks for another name")
         raise NotTLS("another name")
     return data
+
+
+async def _tunnel(
+    client: socket.socket, server: socket.socket, target: Target, connection: h11.Connection, policy: EgressPolicy
+) -> None:
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(client, b"HTTP/1.1 200 Connection established\r\n\r\n")
+    early = bytes(connection.trailing_data[0])
+    if policy.allowed is not None:
+        with anyio.fail_after(_HEAD_TIMEOUT_S):
+            early = await _read_hello(client, early, target.name)
+    if early:
+        await loop.sock_sendall(server, early)
+    await _relay(client, server)
 
 
 async def _forward(

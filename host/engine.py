@@ -30,6 +30,8 @@ log = structlog.get_logger()
 LABEL_SERVER = "ors-host.server"
 LABEL_SANDBOX = "ors-host.sandbox"
 LABEL_ROLE = "ors-host.role"
+LABEL_IMAGE = "ors-host.image"
+"""The tag that it was served under: a host that comes after knows by it what holds for the container."""
 LABEL_RUNTIME = "ors-host.runtime"
 """On images: the version of the runtime in the base they were built from."""
 

@@ -142,7 +142,7 @@ class Pool:
     async def run(self) -> None:
         """Keep sandboxes waiting until cancelled; none waits any more then."""
         try:
-            if self._host.settings.warm:
+            if any(self._host.rules(tag).warm for tag in self._host.settings.image):
                 with self._life:
                     async with anyio.create_task_group() as tasks:
                         await self._keep_filled(tasks)
@@ -192,11 +192,13 @@ class Pool:
             del self._demand[old]
         if self._memory_is_short():
             return dict.fromkeys(images, 0)
-        settings, now = self._host.settings, self._clock()
-        return {
-            image: min(max(settings.warm, math.ceil(self._demand[image].level(now))), settings.warm_max)
-            for image in images
-        }
+        return {image: self._wanted_of(image) for image in images}
+
+    def _wanted_of(self, image: Image) -> int:
+        rules = self._host.rules(image.tag)
+        if not rules.warm:
+            return 0
+        return min(max(rules.warm, math.ceil(self._demand[image].level(self._clock()))), rules.warm_max)
 
     def _make_room(self) -> None:
         """Remove what is in the way of those who queue."""

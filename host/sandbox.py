@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +25,7 @@ from host.disk import DiskWatch
 from host.egress import Egress, Outlet
 from host.engine import (
     EGRESS_DIR,
+    LABEL_IMAGE,
     LABEL_ROLE,
     LABEL_SANDBOX,
     LABEL_SERVER,
@@ -33,13 +35,11 @@ from host.engine import (
     Engine,
     EngineError,
     Image,
-    Limits,
 )
 from host.errors import Failure, InvalidRequest, Reason, SandboxFailed
-from host.files import Usage
 from host.intake import Intake
-from host.isolation import Sizes, confine
 from host.patience import Patience
+from host.rules import Rules
 from host.settings import Settings
 from host.state import Assignment, StateDir
 from sandbox_runtime.frames import FrameTooLarge
@@ -99,22 +99,13 @@ class SandboxHost:
         self.state = state
         self.settings = settings
         self.starting = anyio.CapacityLimiter(settings.start_concurrency)
-        self.limits = Limits(settings.memory, settings.cpus)
-        self.confinement = confine(
-            settings.isolation,
-            Sizes(
-                settings.tmp_size,
-                settings.workspace_size,
-                inodes=settings.inodes,
-                pids=settings.pids,
-                memory_bytes=settings.memory,
-            ),
-            remapped=engine.remapped_root is not None,
-        )
+        self.has_quota = False
+        """True if the storage driver can hold a container to what it may write."""
+        self._rules = {tag: self._rules_of(tag) for tag in settings.image}
         self.intake = Intake(max_held_bytes=4 * settings.max_frame)
-        self.data = data_folders(settings.data, settings.image, owner=engine.remapped_root or (0, 0))
+        self.data = data_folders(settings.data_folders, settings.image, owner=engine.remapped_root or (0, 0))
         self.egress = egress
-        self.disk = DiskWatch(engine, Usage(settings.disk, settings.inodes))
+        self.disk = DiskWatch(engine)
         self.patience = patience or Patience()
         self._outlets: dict[str, Outlet] = {}
         self._heeded = False
@@ -137,14 +128,21 @@ class SandboxHost:
                 reason="the containers have no Landlock (Linux 5.19, not under gVisor), or an engine that forbids it",
             )
 
-    def open_outlet(self, name: str, directory: Path) -> None:
-        """Open a sandbox's way out, if there is one; it is closed with the sandbox.
+    def rules(self, tag: str) -> Rules:
+        """Return what holds for an image's containers."""
+        return self._rules.get(tag) or self._rules_of(tag)
+
+    def _rules_of(self, tag: str) -> Rules:
+        return Rules.of(self.settings, tag, remapped=self.engine.remapped_root is not None)
+
+    def open_outlet(self, name: str, directory: Path, rules: Rules) -> None:
+        """Open a sandbox's way out, if it may have one; it is closed with the sandbox.
 
         Raises:
             OSError: its socket can't be made.
         """
-        if self.egress is not None:
-            self._outlets[name] = self.egress.outlet(directory / OUTLET_NAME)
+        if self.egress is not None and rules.egress is not None:
+            self._outlets[name] = self.egress.outlet(directory / OUTLET_NAME, rules.egress)
 
     def enlist(self, name: str) -> None:
         """Keep ``sweep()`` off a container that is about to be created."""
@@ -221,8 +219,9 @@ class Sandbox:
 
     _hello: Hello
 
-    def __init__(self, host: SandboxHost, name: str, sandbox_id: str, channel: Channel) -> None:
+    def __init__(self, host: SandboxHost, name: str, sandbox_id: str, channel: Channel, rules: Rules) -> None:
         self.name = name
+        self.rules = rules
         self._host = host
         self._sandbox_id = sandbox_id
         self._channel = channel
@@ -239,6 +238,7 @@ class Sandbox:
         sandbox_id = host.state.new_sandbox_id()
         name = f"ors-{host.state.server_id[:8]}-{sandbox_id}"
         channel = _channel(host, sandbox_id)
+        rules = host.rules(image.tag)
         spec = ContainerSpec(
             name=name,
             image=image,
@@ -247,20 +247,22 @@ class Sandbox:
                 LABEL_SERVER: host.state.server_id,
                 LABEL_SANDBOX: sandbox_id,
                 LABEL_ROLE: role,
+                LABEL_IMAGE: image.tag,
             },
             environment={
+                **rules.environment,
                 "PYTHONHASHSEED": HASH_SEED,
                 "ORS_RUNTIME_RECONNECT_S": f"{host.settings.reconnect_window_s:g}",
             },
             mounts=_mounts(host, image, channel.directory),
-            limits=host.limits,
-            confinement=host.confinement,
+            limits=replace(rules.limits, quota_bytes=rules.usage.bytes_ if host.has_quota else None),
+            confinement=rules.confinement,
             extra_groups=channel.shared_groups,
         )
         host.enlist(name)
-        host.disk.watch(name, channel.peer_died)
-        async with cls._owned(host, name, sandbox_id, channel, role) as sandbox:
-            sandbox._hello = await cls._start(host, spec, channel, owner=host.engine.remapped_root)
+        host.disk.watch(name, channel.peer_died, rules.usage)
+        async with cls._owned(host, name, sandbox_id, channel, role, rules) as sandbox:
+            sandbox._hello = await cls._start(host, spec, channel, rules, owner=host.engine.remapped_root)
             host.heed(sandbox._hello)
             yield sandbox
 
@@ -276,12 +278,13 @@ class Sandbox:
         """
         sandbox_id = container.labels[LABEL_SANDBOX]
         channel = _channel(host, sandbox_id)
-        async with cls._owned(host, container.name, sandbox_id, channel, Role.SESSION) as sandbox:
+        rules = host.rules(container.labels.get(LABEL_IMAGE, ""))
+        async with cls._owned(host, container.name, sandbox_id, channel, Role.SESSION, rules) as sandbox:
             host.engine.watch(container.name, on_death=channel.peer_died)
-            host.disk.watch(container.name, channel.peer_died)
+            host.disk.watch(container.name, channel.peer_died, rules.usage)
             try:
                 await channel.listen(owner=host.engine.remapped_root, again=True)
-                host.open_outlet(container.name, channel.directory)
+                host.open_outlet(container.name, channel.directory, rules)
                 with anyio.fail_after(_ADOPT_TIMEOUT_S):
                     sandbox._hello = await channel.wait_hello()
             except OSError as exc:  # TimeoutError is one
@@ -294,10 +297,10 @@ class Sandbox:
     @classmethod
     @asynccontextmanager
     async def _owned(
-        cls, host: SandboxHost, name: str, sandbox_id: str, channel: Channel, role: Role
+        cls, host: SandboxHost, name: str, sandbox_id: str, channel: Channel, role: Role, rules: Rules
     ) -> AsyncIterator[Self]:
         """Own a container and its channel for the length of the block, whatever has become of them by then."""
-        sandbox = cls(host, name, sandbox_id, channel)
+        sandbox = cls(host, name, sandbox_id, channel, rules)
         try:
             yield sandbox
         finally:
@@ -342,11 +345,11 @@ class Sandbox:
 
     @classmethod
     async def _start(
-        cls, host: SandboxHost, spec: ContainerSpec, channel: Channel, *, owner: tuple[int, int] | None
+        cls, host: SandboxHost, spec: ContainerSpec, channel: Channel, rules: Rules, *, owner: tuple[int, int] | None
     ) -> Hello:
         try:
             await channel.listen(owner=owner)
-            host.open_outlet(spec.name, channel.directory)
+            host.open_outlet(spec.name, channel.directory, rules)
         except OSError as exc:
             message = f"the socket directory could not be made: {exc.strerror}"
             raise SandboxFailed(Failure(Reason.START_FAILED, message)) from exc
@@ -375,7 +378,7 @@ class Sandbox:
         except ProtocolViolation as exc:
             raise SandboxFailed(Failure(Reason.PROTOCOL_VIOLATION, str(exc))) from exc
         except ChannelBroken:
-            failure = await cls._explain_death(host, spec.name)
+            failure = await cls._explain_death(host, spec.name, rules)
             if failure.reason is Reason.CONTAINER_DIED:
                 failure = Failure(Reason.START_FAILED, failure.message)
             raise SandboxFailed(failure) from None
@@ -404,7 +407,7 @@ class Sandbox:
         end = await self._channel.wait_ended()
         if isinstance(end, ProtocolViolation):
             return Failure(Reason.PROTOCOL_VIOLATION, str(end))
-        return await self._explain_death(self._host, self.name)
+        return await self._explain_death(self._host, self.name, self.rules)
 
     @property
     def failed(self) -> bool:
@@ -412,7 +415,7 @@ class Sandbox:
         return self._channel.ended
 
     @staticmethod
-    async def _explain_death(host: SandboxHost, name: str) -> Failure:
+    async def _explain_death(host: SandboxHost, name: str, rules: Rules) -> Failure:
         if full := host.disk.failure(name):
             return full
         try:
@@ -424,7 +427,7 @@ class Sandbox:
         if death is None:
             return Failure(Reason.CONTAINER_DIED, "the runtime hung up, and its container goes on")
         if death.out_of_memory:
-            memory = host.settings.memory.human_readable()
+            memory = rules.memory.human_readable()
             return Failure(Reason.OUT_OF_MEMORY, f"the container used more than its {memory} of memory")
         if death.outside == "removed":
             return Failure(Reason.CONTAINER_DIED, "the container was removed from outside")
@@ -447,7 +450,7 @@ def _channel(host: SandboxHost, sandbox_id: str) -> Channel:
 
 def _mounts(host: SandboxHost, image: Image, directory: Path) -> dict[str, Path]:
     mounts = {DATA_DIR: host.data[image.tag]} if image.tag in host.data else {}
-    if host.egress is not None:
+    if host.egress is not None and host.rules(image.tag).egress is not None:
         mounts[EGRESS_DIR] = directory / OUTLET_NAME
     return mounts
 

@@ -11,7 +11,6 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
-from dataclasses import replace
 
 import anyio
 import structlog
@@ -100,7 +99,8 @@ async def _serve(
         keys = keys.with_operator(state.operator_key)
         check_exposure(keys, settings, sock.getsockname()[0])
         async with open_engine() as engine, _egress(settings) as egress:
-            check_runtimes(settings.isolation, engine.oci_runtimes)
+            for tag in settings.image:
+                check_runtimes(settings.for_image(tag).isolation, engine.oci_runtimes)
             host = SandboxHost(engine, state, settings, egress=egress, patience=patience)
             if engine.confines:
                 await _limit_disk(host)
@@ -201,13 +201,17 @@ async def _listening(app: web.Application, sock: socket.socket, *, max_connectio
 
 @asynccontextmanager
 async def _egress(settings: Settings) -> AsyncIterator[Egress | None]:
-    """The way out of the containers, if they have one."""
-    if (policy := settings.egress) is None:
+    """The way out of the containers, if any image's have one."""
+    policies = {tag: settings.for_image(tag).egress for tag in settings.image}
+    for tag, policy in policies.items():
+        if policy is not None:
+            allowed = "any name on the internet" if policy.allowed is None else policy.allowed
+            log.info("egress", image=tag, allowed=allowed)
+    if not any(policies.values()):
         yield None
         return
-    log.info("egress", allowed=policy.allowed or "any name on the internet")
     # An image's catalog container may be replaced, or a new image's started, while its predecessor is still being removed.
-    async with Egress.open(policy, max_sandboxes=settings.max_sessions + 3 * len(settings.image)) as egress:
+    async with Egress.open(max_sandboxes=settings.max_sessions + 3 * len(settings.image)) as egress:
         yield egress
 
 
@@ -219,22 +223,26 @@ async def _limit_disk(host: SandboxHost) -> None:
     )
     with contextlib.suppress(EngineError):  # a missing image, say: the catalog has the words for it
         if await host.engine.has_quota(settings.image[0], {LABEL_SERVER: host.state.server_id}):
-            host.limits = replace(host.limits, quota_bytes=int(settings.disk))
+            host.has_quota = True
             held_by = f"the storage driver's quota (inodes: {held_by})"
-    log.info("disk_limit", disk=settings.disk.human_readable(), inodes=settings.inodes, held_by=held_by)
+    for tag in settings.image:
+        own = settings.for_image(tag)
+        log.info("disk_limit", image=tag, disk=own.disk.human_readable(), inodes=own.inodes, held_by=held_by)
 
 
 def _warn_of_files_in_memory(host: SandboxHost) -> None:
     """Say so where files alone could leave too little memory for anything else."""
-    settings = host.settings
-    if missing := missing_memory(host.confinement, settings.memory):
-        log.warning(
-            "files_can_use_up_memory",
-            consequence="an agent can end its own session as out_of_memory with files in memory alone",
-            memory=settings.memory.human_readable(),
-            enough=ByteSize(settings.memory + missing).human_readable(),
-            advice="a larger --memory, or a smaller --tmp-size, --workspace-size or --inodes",
-        )
+    for tag in host.settings.image:
+        rules = host.rules(tag)
+        if missing := missing_memory(rules.confinement, rules.memory):
+            log.warning(
+                "files_can_use_up_memory",
+                image=tag,
+                consequence="an agent can end its own session as out_of_memory with files in memory alone",
+                memory=rules.memory.human_readable(),
+                enough=ByteSize(rules.memory + missing).human_readable(),
+                advice="a larger --memory, or a smaller --tmp-size, --workspace-size or --inodes",
+            )
 
 
 def _bind(settings: Settings) -> socket.socket:

@@ -155,8 +155,9 @@ class Session:
         sandbox = await stack.enter_async_context(self._pool.sandbox(spec.image))
         sandbox.assign(self.sid, spec.environment)
         episode = Episode(sandbox, self._settings, end=self.close)
+        secrets = sandbox.rules.with_secrets(spec.secrets)
         await episode.construct(
-            spec.environment, task_spec=spec.task_spec, secrets=spec.secrets, toolset_name=spec.toolset_name
+            spec.environment, task_spec=spec.task_spec, secrets=secrets, toolset_name=spec.toolset_name
         )
         return sandbox, episode
 

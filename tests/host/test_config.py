@@ -136,7 +136,16 @@ def test_a_sections_folder_gives_way_to_the_flag(write: Any) -> None:
     path = write(SECTIONS_FILE)
     assert load({}, path).settings.data_folders == ("a:latest=/srv/a",)
     assert load({"data": ("a:latest=/x",)}, path).settings.data_folders == ("a:latest=/x",)
-    assert load({"data": ("/x",)}, path).settings.data_folders == ("/x", "a:latest=/srv/a")
+    assert load({"data": ("/x",)}, path).settings.data_folders == ("/x",)
+
+
+def test_flags_and_variables_count_more_than_sections(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORS_HOST_CPUS", "2")
+    settings = load({"memory": "3GiB", "network": "none"}, write(SECTIONS_FILE)).settings
+    a, b = settings.for_image("a:latest"), settings.for_image("b:latest")
+    assert (a.memory, b.memory, a.cpus) == (3072 * MIB, 3072 * MIB, 2)
+    assert a.egress is None and b.egress is None  # what a flag closes no section opens
+    assert b.isolation is Profile.STRICT
 
 
 def test_what_an_image_may_have_otherwise_is_a_setting_of_the_same_form() -> None:

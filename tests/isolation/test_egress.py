@@ -68,9 +68,9 @@ async def proxies(tmp_path: Path) -> AsyncIterator[Callable[[EgressPolicy], Awai
     async def run(directory: Path, policy: EgressPolicy, started: asyncio.Future[Proxy]) -> None:
         async with (
             running_internet(directory) as internet,
-            Egress.open(policy, internet.network, max_sandboxes=4) as opened,
+            Egress.open(internet.network, max_sandboxes=4) as opened,
         ):
-            outlet = opened.outlet(directory / "net")
+            outlet = opened.outlet(directory / "net", policy)
             started.set_result(Proxy(directory / "net" / SOCKET_NAME, internet))
             await done.wait()
             await outlet.aclose()
@@ -271,8 +271,8 @@ async def test_connections_are_bounded_and_others_wait(tmp_path: Path) -> None:
         running_internet(tmp_path) as internet,
         anyio.create_task_group() as tasks,
     ):
-        opened = Egress(EgressPolicy(None), internet.network, tasks, max_connections=2)
-        outlets = [opened.outlet(tmp_path / name) for name in ("a", "b")]
+        opened = Egress(internet.network, tasks, max_connections=2)
+        outlets = [opened.outlet(tmp_path / name, EgressPolicy(None)) for name in ("a", "b")]
         mine, others = (Proxy(tmp_path / name / SOCKET_NAME, internet) for name in ("a", "b"))
         idle = [await mine.open() for _ in range(2)]
         third = asyncio.create_task(mine.tunnel(GOOD))
@@ -288,9 +288,9 @@ async def test_connections_are_bounded_and_others_wait(tmp_path: Path) -> None:
 async def test_an_outlet_that_is_closed_cuts_what_runs(tmp_path: Path) -> None:
     async with (
         running_internet(tmp_path) as internet,
-        Egress.open(EgressPolicy(None), internet.network, max_sandboxes=1) as opened,
+        Egress.open(internet.network, max_sandboxes=1) as opened,
     ):
-        outlet = opened.outlet(tmp_path / "net")
+        outlet = opened.outlet(tmp_path / "net", EgressPolicy(None))
         proxy = Proxy(tmp_path / "net" / SOCKET_NAME, internet)
         reader, writer = await proxy.open()
         writer.write(f"CONNECT {GOOD}:443 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
@@ -300,7 +300,9 @@ async def test_an_outlet_that_is_closed_cuts_what_runs(tmp_path: Path) -> None:
         writer.close()
         with pytest.raises(ConnectionRefusedError):
             await proxy.open()
-        again = opened.outlet(tmp_path / "net")  # as the next host does for a container that lived on
+        again = opened.outlet(
+            tmp_path / "net", EgressPolicy(None)
+        )  # as the next host does for a container that lived on
         assert (await proxy.tunnel(GOOD)).endswith(f"this is {GOOD}")
         await again.aclose()
 

@@ -42,8 +42,13 @@ class Box:
 
 
 @asynccontextmanager
-async def running_boxes(image: str, profile: Profile, egress: Egress | None, count: int) -> AsyncIterator[list[Box]]:
-    settings = Settings(image=(image,), isolation=profile)
+async def running_boxes(
+    image: str, profile: Profile, egress: Egress | None, count: int, policy: EgressPolicy | None = None
+) -> AsyncIterator[list[Box]]:
+    network = "none" if policy is None else "internet"
+    settings = Settings(
+        image=(image,), isolation=profile, network=network, allow_host=(policy and policy.allowed) or ()
+    )
     with (
         tempfile.TemporaryDirectory(prefix="ors-", dir="/tmp") as directory,
         contextlib.closing(StateDir.open(Path(directory))) as state,
@@ -91,8 +96,8 @@ async def test_a_list_holds(tools_image: str, profile: Profile, request: pytest.
         request.getfixturevalue("gvisor")
     async with (
         running_internet(tmp_path) as internet,
-        Egress.open(EgressPolicy.allow((GOOD,)), internet.network, max_sandboxes=2) as egress,
-        running_boxes(tools_image, profile, egress, 1) as (box,),
+        Egress.open(internet.network, max_sandboxes=2) as egress,
+        running_boxes(tools_image, profile, egress, 1, EgressPolicy.allow((GOOD,))) as (box,),
     ):
         await _trust(box, internet)
         assert f"this is {GOOD}" in await box.bash(f"curl -sS https://{GOOD}/ 2>&1")
@@ -128,8 +133,8 @@ async def test_the_attempts_work_where_nothing_forbids_them(tools_image: str, tm
     """Without a list, the other name can be reached: so it is the list that keeps from it, and not a slip of the test."""
     async with (
         running_internet(tmp_path) as internet,
-        Egress.open(EgressPolicy(None), internet.network, max_sandboxes=4) as egress,
-        running_boxes(tools_image, Profile.STANDARD, egress, 2) as boxes,
+        Egress.open(internet.network, max_sandboxes=4) as egress,
+        running_boxes(tools_image, Profile.STANDARD, egress, 2, EgressPolicy(None)) as boxes,
     ):
         box, neighbour = boxes
         await _trust(box, internet)
