@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -126,7 +126,8 @@ class Command:
         with open(os.devnull, "rb") if self._stdin is None else _in_memory(self._stdin) as stdin:
             output, write_end = os.pipe2(os.O_CLOEXEC)
             resources.callback(os.close, output)
-            os.fchmod(write_end, 0o622)  # it is the runtime's, and a command may open it once more, as /dev/stdout
+            with suppress(PermissionError):  # gVisor's pipes have the mode that they have
+                os.fchmod(write_end, 0o622)  # it is the runtime's, and a command may open it once more, as /dev/stdout
             try:
                 process = the_spawner.start(
                     self._argv,
