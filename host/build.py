@@ -34,6 +34,19 @@ _FROM_BASE = re.compile(
 )
 
 
+_HINTS = (
+    (
+        re.compile(r"No module named '([\w.]+)'"),
+        "the image has no {0}: a package is named in requirements.txt, or installed by the Dockerfile; a module of yours lies "
+        "beside the program",
+    ),
+    (
+        re.compile("defines no environment and starts no server"),
+        "an environment is a class that derives from sandbox_runtime.Environment, or from an SDK's",
+    ),
+)
+"""What is often amiss in an author's code → what to do."""
+
 _PROGRAMS = ("env.py", "server.py", "main.py")
 """The file that the environments are in, or that serves them; the first that is there counts."""
 
@@ -177,6 +190,12 @@ def _refuse_other_base(client: docker_client.APIClient, image: str, directory: P
     built = inspect_image(client, image)
     if built is not None and LABEL_RUNTIME not in (built["Config"].get("Labels") or {}):
         raise BuildError(f"{image} was built, but not from the base of ors-host: {_advice(directory)}")
+    base = inspect_image(client, base_tag())
+    if built is not None and base is not None and built["Config"]["Entrypoint"] != base["Config"]["Entrypoint"]:
+        raise BuildError(
+            f"{image} was built, but with an ENTRYPOINT of its own, so that the runtime is not started: take it out of "
+            f'{directory / "Dockerfile"}, and name the class in CMD, as in CMD ["env:MyEnv"]'
+        )
 
 
 def _advice(directory: Path) -> str:
@@ -235,9 +254,16 @@ def _check(image: str, data: str | None, steps: Steps) -> CheckReport:
         with steps.step(f"checking that {image} answers"):
             report = anyio.run(check_image, image, data)
     except StartupError as exc:
-        raise BuildError(f"built, but {exc}") from exc
+        raise BuildError(f"built, but {exc}{_hint(str(exc))}") from exc
     for found in report.environments:
         steps.say(f"  {found.name}: tools {', '.join(found.tools)}; splits {', '.join(found.splits)}")
         for problem in found.problems:
             steps.say(f"  {found.name}: warning: {problem}")
     return report
+
+
+def _hint(problem: str) -> str:
+    for pattern, advice in _HINTS:
+        if match := pattern.search(problem):
+            return f"\n\n{advice.format(*match.groups())}"
+    return ""

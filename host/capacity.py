@@ -11,7 +11,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
+import structlog
+
 from host.errors import CapacityExceeded
+
+log = structlog.get_logger()
+
+_TELL_S = 10.0
 
 
 class Capacity:
@@ -29,6 +35,8 @@ class Capacity:
         self._queue_size = queue_size
         self._queue_timeout_s = queue_timeout_s
         self._taken = 0
+        self._refused = 0
+        self._tell_again_at = 0.0
         self._queue: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -68,7 +76,7 @@ class Capacity:
 
     async def _wait_in_queue(self) -> None:
         if self.waiting >= self._queue_size:
-            raise CapacityExceeded(
+            raise self._refusal(
                 f"all {self.limit} sessions are in use and {self.waiting} wait for one; try again later"
             )
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -83,9 +91,18 @@ class Capacity:
             if not turn.done():
                 self._queue.remove(turn)
         if not turn.done():
-            raise CapacityExceeded(
+            raise self._refusal(
                 f"all {self.limit} sessions are in use, and none became free within {self._queue_timeout_s:g} s"
             )
+
+    def _refusal(self, words: str) -> CapacityExceeded:
+        """Return the error; the log is told of it, but not of each: a trainer that is refused asks again, many times over."""
+        self._refused += 1
+        now = asyncio.get_running_loop().time()
+        if now >= self._tell_again_at:
+            log.warning("sessions_refused", since_last_told=self._refused, limit=self.limit, waiting=self.waiting)
+            self._refused, self._tell_again_at = 0, now + _TELL_S
+        return CapacityExceeded(words)
 
     def recount(self) -> None:
         """Give places to those who wait, if there are any."""

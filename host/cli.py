@@ -89,7 +89,7 @@ def main() -> None:
     """
 
 
-@main.command("serve", cls=SettingsCommand)
+@main.command("serve", cls=SettingsCommand, short_help="Serve images' environments until told to stop.")
 @settings_options
 def serve_command(config_file: Path | None, **flags: Any) -> None:
     """Serve the environments of one or more images until told to stop (SIGTERM or Ctrl-C)."""

@@ -70,7 +70,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
         default = field.get_default(call_default_factory=True)
         shown = default.human_readable() if isinstance(default, ByteSize) else default
         help_text = f"{field.description} [env: {variable(name)}]"
-        if name not in REPEATABLE:
+        if shown is not None and name not in REPEATABLE:
             help_text = f"{help_text[:-1]}; default: {shown}]"
         if field.annotation is bool:
             option = click.option(flag(name), name, is_flag=True, default=None, help=help_text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import logging
 import signal
@@ -261,9 +262,11 @@ def _bind(settings: Settings) -> socket.socket:
         sock.setblocking(False)
     except OSError as exc:
         sock.close()
-        raise StartupError(
-            f"can't listen on {settings.host}:{settings.port}: {exc.strerror}; choose another with --port"
-        ) from exc
+        advice = {
+            errno.EADDRNOTAVAIL: "that is no address of this machine; choose one of its own with --host, or 0.0.0.0 for all",
+            errno.EACCES: "ports below 1024 are root's; choose another with --port",
+        }.get(exc.errno or 0, "choose another with --port")
+        raise StartupError(f"can't listen on {settings.host}:{settings.port}: {exc.strerror}; {advice}") from exc
     return sock
 
 

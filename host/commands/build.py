@@ -11,7 +11,7 @@ from host import logs
 from host.build import BuildError, build_environment, dockerfile_of
 
 
-@click.command("build")
+@click.command("build", short_help="Build an environment image and prove that it answers.")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @click.option("-t", "--tag", metavar="TAG", help="Name of the image, e.g. my-env:latest.")
 @click.option("--data", metavar="DIR", help="Folder to read at /orwd_data while it proves that it answers.")

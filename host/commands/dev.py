@@ -23,7 +23,7 @@ _WARNING = (
 )
 
 
-@click.command("dev", cls=Command)
+@click.command("dev", cls=Command, short_help="Serve a class from its folder, without an image. NOTHING IS ISOLATED.")
 @click.argument("environments", nargs=-1, required=True, metavar="MODULE:CLASS...")
 @click.option(
     "-C",

@@ -22,7 +22,9 @@ _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 _WIDTH = 18
 
 
-@click.command("doctor", cls=SettingsCommand)
+@click.command(
+    "doctor", cls=SettingsCommand, short_help="What on this machine is fine for a host, what isn't, and what to do."
+)
 @settings_options
 @json_option
 def doctor_command(as_json: bool, config_file: Path | None, **flags: Any) -> None:

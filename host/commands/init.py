@@ -22,7 +22,7 @@ _CLASS, _TAG = "MyEnv", "my-env"
 """What the templates call the environment and its image."""
 
 
-@click.command("init", cls=Command)
+@click.command("init", cls=Command, short_help="Make a new environment that works as it is.")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
     "-t",

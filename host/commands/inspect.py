@@ -15,7 +15,7 @@ from host.options import Command, config_of, json_option, state_options
 from host.state_view import StateView
 
 
-@click.command("inspect", cls=Command)
+@click.command("inspect", cls=Command, short_help="Show what is known of a session.")
 @click.argument("session")
 @state_options
 @json_option

@@ -26,7 +26,7 @@ _TIMEOUT_S = 120
 _AT_ONCE = 8
 
 
-@click.command("kill", cls=Command)
+@click.command("kill", cls=Command, short_help="End a session, or all.")
 @click.argument("session", required=False)
 @state_options
 @click.option("--all", "all_sessions", is_flag=True, help="All sessions of the host.")

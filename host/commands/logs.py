@@ -16,7 +16,7 @@ from host.options import Command, config_of, json_option, state_options
 from host.state_view import StateView
 
 
-@click.command("logs", cls=Command)
+@click.command("logs", cls=Command, short_help="Show what a session's container has written.")
 @click.argument("session")
 @state_options
 @click.option("-f", "--follow", is_flag=True, help="Go on until the container ends.")

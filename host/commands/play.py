@@ -24,7 +24,7 @@ from sandbox_runtime.messages import RunToolError, ToolSpec
 _LEAVE = "quit"
 
 
-@click.command("play", cls=Command)
+@click.command("play", cls=Command, short_help="Play an episode by hand, on any server.")
 @click.argument("url")
 @click.option("-e", "--environment", metavar="NAME", help="The environment; the server's first by default.")
 @click.option("-s", "--split", metavar="NAME", help="The split; the environment's first by default.")

@@ -38,7 +38,7 @@ class _Left:
     is_orphan: bool = False
 
 
-@click.command("prune", cls=Command)
+@click.command("prune", cls=Command, short_help="Remove what a host left that doesn't run any more.")
 @state_options
 @click.option("--all-hosts", is_flag=True, help="What all hosts on this engine left, not only the one of --state-dir.")
 @click.option(

@@ -28,7 +28,7 @@ _HOST_CHARS = 8
 _PIPED_WIDTH = 400
 
 
-@click.command("ps", cls=Command)
+@click.command("ps", cls=Command, short_help="List the sessions of a host.")
 @state_options
 @click.option("--all-hosts", is_flag=True, help="The containers of all hosts on this engine.")
 @click.option("--no-trunc", is_flag=True, help="Show whole session ids.")

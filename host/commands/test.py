@@ -27,7 +27,7 @@ _LABEL_WIDTH = 8
 _SHOWN_CHARS = 1000
 
 
-@click.command("test", cls=Command)
+@click.command("test", cls=Command, short_help="Play an image through the protocol, and check its guarantees.")
 @click.argument("image")
 @config_option
 @click.option("--data", metavar="DIR", help="Folder to read at /orwd_data.")

@@ -6,6 +6,7 @@ import asyncio
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from host.capacity import Capacity
 from host.errors import CapacityExceeded
@@ -89,3 +90,14 @@ async def test_who_is_cancelled_in_the_queue_takes_no_place() -> None:
         await until(lambda: capacity.waiting == 1)
         tasks.cancel_scope.cancel()
     assert (capacity.free, capacity.waiting) == (1, 0)
+
+
+async def test_refusals_are_logged_but_not_each() -> None:
+    capacity = make(1, queue_size=0)
+    async with capacity.place():
+        with capture_logs() as told:
+            for _ in range(50):
+                with pytest.raises(CapacityExceeded):
+                    async with capacity.place():
+                        pass
+    assert [(entry["event"], entry["limit"]) for entry in told] == [("sessions_refused", 1)]

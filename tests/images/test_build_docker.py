@@ -237,3 +237,26 @@ def test_a_split_without_a_sound_task_is_warned_of(tmp_path: Path, image: str, s
     (found,) = build_environment(tmp_path, image, steps=steps).environments
     (problem,) = found.problems
     assert problem.startswith("split 'train' gives no task: ")
+
+
+def test_an_entrypoint_of_its_own_is_refused(tmp_path: Path, image: str, steps: RecordedSteps) -> None:
+    (tmp_path / "env.py").write_text(GOOD)
+    (tmp_path / "Dockerfile").write_text('FROM ors-host-base\nCOPY env.py /opt/env/\nENTRYPOINT ["python", "env.py"]\n')
+    with pytest.raises(BuildError, match=r"an ENTRYPOINT of its own, .* take it out of .*Dockerfile, .*CMD"):
+        build_environment(tmp_path, image, steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("program", "advice"),
+    [
+        ("import no_such_package\n" + GOOD, "has no no_such_package: a package is named in requirements.txt"),
+        ("class MyEnv:\n    pass\n", "an environment is a class that derives from sandbox_runtime.Environment"),
+    ],
+)
+def test_what_is_often_amiss_has_advice(
+    tmp_path: Path, image: str, steps: RecordedSteps, program: str, advice: str
+) -> None:
+    (tmp_path / "env.py").write_text(program)
+    with pytest.raises(BuildError) as caught:
+        build_environment(tmp_path, image, steps=steps)
+    assert advice in str(caught.value).splitlines()[-1]
