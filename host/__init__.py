@@ -54,6 +54,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     answers        what a runtime answers, checked
     state_view     a state directory seen from outside: whether a host lives there, and how it is reached
     state          the state directory: identity, lock, sockets
+    metrics        what Prometheus is told
     patience       work that is seen through although its caller was cancelled
     files          how much is in a directory tree
     sse            events → bytes

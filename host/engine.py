@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
@@ -139,6 +140,8 @@ class Engine:
         self._info = info
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._watched: dict[str, _Watched] = {}
+        self.on_request: Callable[[str, str, float], None] | None = None
+        """Told of each request: its name, "ok" or what became of it, and how many seconds it took."""
         self.problem: str | None = None
         """What kept the engine from answering the last ``ping``."""
 
@@ -219,7 +222,7 @@ class Engine:
         Raises:
             EngineError: the engine failed.
         """
-        found = await self._call(lambda: self._client.containers(size=True, filters={"label": LABEL_SERVER}))
+        found = await self._call(partial(self._client.containers, size=True, filters={"label": LABEL_SERVER}))
         return {item["Names"][0].lstrip("/"): int(item.get("SizeRw") or 0) for item in found}
 
     async def processes(self, name: str) -> list[int]:
@@ -246,9 +249,8 @@ class Engine:
             return False
         host_config = self._client.create_host_config(network_mode="none", storage_opt={"size": "64M"})
         try:
-            made = await self._call(
-                lambda: self._client.create_container(tag, labels=dict(labels), host_config=host_config)
-            )
+            create = partial(self._client.create_container, labels=dict(labels), host_config=host_config)
+            made = await self._call(create, tag)
         except EngineError as exc:
             if "storage-opt" in str(exc) or "quota" in str(exc).lower():
                 return False
@@ -353,9 +355,8 @@ class Engine:
         Raises:
             EngineError: the engine failed.
         """
-        found = await self._call(
-            lambda: self._client.containers(all=True, filters={"label": f"{LABEL_SERVER}={server_id}"})
-        )
+        ours = {"label": f"{LABEL_SERVER}={server_id}"}
+        found = await self._call(partial(self._client.containers, all=True, filters=ours))
         # One that is being removed may be listed without a name.
         return [
             ContainerRef(
@@ -427,14 +428,24 @@ class Engine:
 
     async def _call(self, function: Callable[..., T], *args: Any) -> T:
         """Run one blocking call in a thread. It ends there when its caller is cancelled, who doesn't wait for that."""
+        asked_at, outcome = time.monotonic(), "given_up"
         try:
-            return await anyio.to_thread.run_sync(function, *args, limiter=self._threads, abandon_on_cancel=True)
+            value = await anyio.to_thread.run_sync(function, *args, limiter=self._threads, abandon_on_cancel=True)
+            outcome = "ok"
+            return value
         except docker_client.NotFound:
+            outcome = "not_found"
             raise
         except docker_client.APIError as exc:
+            outcome = "refused"
             raise EngineError(docker_client.explain(exc)) from exc
         except docker_client.ERRORS as exc:
+            outcome = "silent"
             raise EngineSilent(docker_client.explain(exc)) from exc
+        finally:
+            if self.on_request is not None:
+                name = function.func.__name__ if isinstance(function, partial) else function.__name__
+                self.on_request(name.strip("_"), outcome, time.monotonic() - asked_at)
 
     def _told(self, action: str, attributes: Mapping[str, str]) -> None:
         watched = self._watched.get(attributes["name"])

@@ -115,7 +115,15 @@ class Pool:
     @property
     def waiting(self) -> int:
         """How many sandboxes are ready and wait."""
-        return sum(member.unclaimed and member.sandbox is not None for member in self._members)
+        return sum(self.waiting_by_image().values())
+
+    def waiting_by_image(self) -> dict[str, int]:
+        """Return how many sandboxes are ready and wait, by the tag of their image."""
+        counts = {image.tag: 0 for image in self._images()}
+        for member in self._members:
+            if member.unclaimed and member.sandbox is not None:
+                counts[member.image.tag] = counts.get(member.image.tag, 0) + 1
+        return counts
 
     @property
     def room(self) -> int:
@@ -175,6 +183,8 @@ class Pool:
                 await member.settled.wait()
                 if (taken := member.take()) is not None:
                     await stack.enter_async_context(taken)
+                    assert member.sandbox is not None
+                    member.sandbox.waited = True
                     return member.sandbox
             finally:
                 member.claimed = False
@@ -253,6 +263,7 @@ class Pool:
             sandbox = await member.stack.enter_async_context(Sandbox.open(self._host, member.image, role=Role.SESSION))
         except (HostError, EngineError) as exc:
             again_in_s = pause.failed(self._clock())
+            self._host.metrics.warm_container_lost(member.image.tag)
             log.warning("warm_container_not_started", image=member.image.tag, error=str(exc), again_in_s=again_in_s)
             return
         pause.worked()
@@ -261,4 +272,5 @@ class Pool:
         self._changed.set()
         failure = await sandbox.wait_failed()
         again_in_s = pause.failed(self._clock())
+        self._host.metrics.warm_container_lost(member.image.tag)
         log.warning("warm_container_died", container=sandbox.name, reason=failure.reason, again_in_s=again_in_s)

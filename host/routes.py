@@ -37,6 +37,7 @@ class Routes:
         yield web.get("/health", self.health)
         yield web.get("/ready", self.ready)
         yield web.get("/version", self.version)
+        yield web.get("/metrics", self.metrics)
         yield web.get("/list_environments", self.list_environments)
         yield web.post("/create_session", self.create_session)
         yield web.post("/create", self.create)
@@ -70,6 +71,10 @@ class Routes:
 
     async def version(self, request: web.Request) -> web.Response:
         return web.json_response({"version": __version__, "build_sha": None})
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        body, content_type = self.sessions.metrics.expose(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def list_environments(self, request: web.Request) -> web.Response:
         return web.json_response(self.catalog.names)

@@ -38,6 +38,7 @@ from host.engine import (
 )
 from host.errors import Failure, InvalidRequest, Reason, SandboxFailed
 from host.intake import Intake
+from host.metrics import Metrics
 from host.patience import Patience
 from host.rules import Rules
 from host.settings import Settings
@@ -94,6 +95,7 @@ class SandboxHost:
         *,
         egress: Egress | None = None,
         patience: Patience | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.engine = engine
         self.state = state
@@ -107,6 +109,7 @@ class SandboxHost:
         self.egress = egress
         self.disk = DiskWatch(engine)
         self.patience = patience or Patience()
+        self.metrics = metrics or Metrics()
         self._outlets: dict[str, Outlet] = {}
         self._heeded = False
         self._alive: set[str] = set()
@@ -226,6 +229,8 @@ class Sandbox:
         self._sandbox_id = sandbox_id
         self._channel = channel
         self._left_running = False
+        self.waited = False
+        """True if it was started beforehand."""
 
     @classmethod
     @asynccontextmanager

@@ -133,11 +133,13 @@ async def _run(
     )
     pool = Pool(host, capacity, lambda: catalog.images, clock=time.monotonic)
     sessions = Sessions(host=host, pool=pool, tasks=tasks, clock=time.monotonic)
+    _show(host, capacity, pool, sessions)
     app = make_app(
         catalog, sessions, max_body_bytes=settings.max_body, body_timeout_s=settings.body_timeout_s, keys=keys
     )
     # Only now, when nothing can keep this host from serving any more: a host that can't start leaves sessions as they are.
     await recover(host, sessions)
+    host.engine.on_request = host.metrics.engine_asked
     tasks.start_soon(_sweep, host, capacity)
     tasks.start_soon(pool.run)
     tasks.start_soon(catalog.follow)
@@ -164,6 +166,19 @@ async def _run(
         if grace.cancelled_caught:
             log.warning("shutdown_grace_over", sessions=len(sessions))
             host.patience.end(min(_LAST_EFFORT_S, grace_s / 2))
+
+
+def _show(host: SandboxHost, capacity: Capacity, pool: Pool, sessions: Sessions) -> None:
+    """Let the metrics look at what there is."""
+    show = host.metrics.show
+    show("ors_host_sessions", "Sessions there are.", sessions.count_by_state, "state")
+    show("ors_host_sessions_limit", "Sessions there may be (--max-sessions).", lambda: capacity.limit)
+    show("ors_host_places_free", "Places for containers that nothing has.", lambda: capacity.free)
+    show("ors_host_queue", "Creations that wait for a place.", lambda: capacity.waiting)
+    show("ors_host_warm_containers", "Containers that wait for a session.", pool.waiting_by_image, "image")
+    show("ors_host_leftover_containers", "Containers that could not be removed yet.", lambda: host.leftovers)
+    show("ors_host_kept_result_bytes", "Results kept for clients that reconnect.", lambda: sessions.kept_bytes)
+    show("ors_host_engine_up", "1 if the container engine answers.", lambda: host.engine.problem is None)
 
 
 def _only(group: BaseExceptionGroup[BaseException]) -> StartupError | None:

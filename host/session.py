@@ -30,6 +30,7 @@ from host.errors import (
     StillStarting,
 )
 from host.lifecycle import Clock, Event, State, expiry, move
+from host.metrics import Start
 from host.pool import Pool
 from host.sandbox import Sandbox, SandboxHost
 from sandbox_runtime.messages import Method
@@ -142,8 +143,10 @@ class Session:
         self._sandbox, self._episode = sandbox, episode
         self._state = move(self._state, Event.CONSTRUCTED)
         self._created.set()
-        event = "session_created" if isinstance(self._origin, SessionSpec) else "session_adopted"
-        log.info(event, container=sandbox.name, seconds=round(self._clock() - asked_at, 3))
+        start: Start = "adopted" if isinstance(self._origin, Survivor) else "warm" if sandbox.waited else "cold"
+        seconds = self._clock() - asked_at
+        self._host.metrics.session_created(self.environment, start, seconds)
+        log.info("session_created", container=sandbox.name, start=start, seconds=round(seconds, 3))
         self._origin = None
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._set_up, episode)
@@ -215,9 +218,12 @@ class Session:
         self._calls.close(self._last_words())
         for event in (self._created, self._settled, self._closed):
             event.set()
+        reason = self.failure.reason if self.failure else getattr(self._error, "reason", "internal")
+        if not self._left_to_next:
+            self._host.metrics.session_ended(reason)
         log.info(
             "session_left_to_next_host" if self._left_to_next else "session_ended",
-            reason=self.failure.reason if self.failure else getattr(self._error, "reason", "internal"),
+            reason=reason,
             calls=self._calls.started,
             seconds=round(self._clock() - self._created_at, 3),
         )
@@ -354,6 +360,7 @@ class Session:
         return call
 
     async def _run_call(self, call: ToolCall, method: Method, params: Mapping[str, Any]) -> None:
+        asked_at = self._clock()
         outcome: Outcome | None = None
         try:
             await self._settled.wait()
@@ -363,6 +370,7 @@ class Session:
             if outcome is None:  # cancelled, because the session is closing
                 outcome = self._last_words()
             self._calls.finish(call, outcome)
+            self._host.metrics.call_ended(self.environment, outcome.event, self._clock() - asked_at)
             self._touch()
 
     async def _call_outcome(self, method: Method, params: Mapping[str, Any]) -> Outcome:

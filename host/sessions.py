@@ -39,12 +39,21 @@ class Sessions:
         self._tasks = tasks
         self._clock = clock
         self._results = KeptResults(host.settings.max_kept_results)
+        self.metrics = host.metrics
         self._live: dict[str, Session] = {}
         self._ended: OrderedDict[str, tuple[Failure, float]] = OrderedDict()
         self._closing = False
 
     def __iter__(self) -> Iterator[Session]:
         return iter(tuple(self._live.values()))
+
+    def count_by_state(self) -> dict[str, int]:
+        """Return how many sessions there are in each state, by its name in lower case."""
+        counts = {state.name.lower(): 0 for state in State if state is not State.CLOSED}
+        for session in self._live.values():
+            if session.state is not State.CLOSED:
+                counts[session.state.name.lower()] += 1
+        return counts
 
     def __len__(self) -> int:
         return len(self._live)
@@ -90,6 +99,11 @@ class Sessions:
         """Answer for a session of which only its end is known."""
         self._ended[sid] = (failure, self._clock())
         self._forget_old()
+
+    @property
+    def kept_bytes(self) -> int:
+        """What the results take that are kept for clients that reconnect."""
+        return self._results.held_bytes
 
     def why_not_ready(self) -> HostError | None:
         """Return what keeps a new session from being created now, None if nothing does."""

@@ -24,7 +24,7 @@ from host.engine import LABEL_SANDBOX
 from host.errors import Failure, Reason
 from host.pool import Pool
 from host.sandbox import Role, SandboxHost
-from host.serve import _bind, _listening
+from host.serve import _bind, _listening, _show
 from host.sessions import Sessions
 from host.settings import Settings
 from host.state import StateDir
@@ -160,6 +160,7 @@ async def serving(
         async with Catalog.open(host, tags) as catalog, anyio.create_task_group() as tasks:
             pool = Pool(host, capacity, lambda: catalog.images, clock=time.monotonic)
             sessions = Sessions(host=host, pool=pool, tasks=tasks, clock=time.monotonic)
+            _show(host, capacity, pool, sessions)
             tasks.start_soon(pool.run)
             tasks.start_soon(catalog.follow)
             app = make_app(
