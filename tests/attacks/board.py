@@ -21,7 +21,7 @@ SAMPLE = frozenset(
     [
         *("A02", "A04", "A09", "A11", "A17", "A21", "A22", "A32", "A41"),
         *("B01", "B03", "B05", "B07", "B09", "B11", "B19", "B23", "B26", "B27", "C01"),
-        *("E07", "E14", "F11", "G01", "G05", "G11", "G16", "G17", "G20", "G31"),
+        *("E01", "E14", "F11", "G01", "G05", "G11", "G16", "G17", "G20", "G31"),
     ]
 )
 """What a profile could change: users, descriptors, memory, limits, files, mounts, sockets; of all else one or two."""
@@ -30,9 +30,10 @@ NOT_KEPT: dict[str, dict[str, str]] = {
     Profile.GVISOR: {
         **dict.fromkeys(["B13", *(f"B{number}" for number in range(19, 28))], "no Landlock in gVisor's kernel"),
         **dict.fromkeys(["B09", "B10"], "more processes than gVisor can have threads"),
+        "G16": "a device there is its kernel's, not the machine's",
     }
 }
-"""What the threat model lists as not protected."""
+"""What a profile is not meant to keep from, as the threat model says, or where it would mean nothing."""
 
 NO_PROFILE = "any"
 

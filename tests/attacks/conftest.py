@@ -51,7 +51,7 @@ def _chosen(item: pytest.Item) -> bool:
     marker = item.get_closest_marker("attack")
     id = str(marker.args[0]) if marker else ""
     if reason := NOT_KEPT.get(str(profile), {}).get(id):
-        item.add_marker(pytest.mark.skip(reason=f"not protected: {reason}"))
+        item.add_marker(pytest.mark.skip(reason=reason))
     return profile in IN_FULL or (id in SAMPLE and not reason)
 
 
