@@ -4,7 +4,9 @@ Two roles. The *trainer* (``--api-key``) may do everything. The *agent* (``--age
 episode: it may use sessions whose ids it was given (prompt, task tools, calls, ping) and nothing else, because task lists hold
 answers, and whoever can create or delete sessions can spend or spoil them.
 
-Without a key everybody is the trainer; then the host listens on a loopback address only, unless told that this is meant.
+Without a key everybody is the trainer; then the host listens on a loopback address only, unless told that this is meant. A web
+page that somebody on this machine looks at can send requests there too, by a name of its own that leads to 127.0.0.1 (DNS
+rebinding): so without a key nobody is answered on a loopback address who calls it by a name of the internet.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
@@ -32,6 +35,7 @@ _AGENTS = frozenset({"prompt", "task_tools", "call", "ping"})
 """What works on one session, whose id the asker must know."""
 
 _MAX_KEY_CHARS = 4096
+_SHOWN_CHARS = 100
 
 
 class Role(StrEnum):
@@ -96,6 +100,11 @@ def guard(keys: Keys) -> Middleware:
             role = _role(request, keys)
             if role is Role.AGENT and name not in _AGENTS:
                 raise Forbidden("this key is for the prompt, the tools and the calls of a session that was given to it")
+        elif not keys.needed and name not in _OPEN and _comes_by_a_foreign_name(request):
+            raise Forbidden(
+                f"without a key, this address is not answered by the name {request.host[:_SHOWN_CHARS]!r}: use localhost or "
+                "127.0.0.1 (a proxy: in its Host header), or set a key"
+            )
         return await handler(request)
 
     return check
@@ -113,6 +122,21 @@ def check_exposure(keys: Keys, settings: Settings, address: str) -> None:
         f"listening on {settings.host} without a key would let everybody who reaches it run sessions and read tasks; set "
         "ORS_HOST_API_KEY (or --api-key-file), listen on 127.0.0.1, or say --allow-unauthenticated"
     )
+
+
+def _comes_by_a_foreign_name(request: web.Request) -> bool:
+    """Tell whether a request to a loopback address calls it by what may be somebody else's name in DNS."""
+    address = request.transport.get_extra_info("sockname") if request.transport else None
+    if not address or not ipaddress.ip_address(address[0].partition("%")[0]).is_loopback:
+        return False
+    try:
+        name = urlsplit(f"//{request.host}").hostname or ""
+        if "." not in name.strip(".") and ":" not in name or name.rstrip(".").endswith(".localhost"):
+            return False  # nobody gets such a name on the internet
+        ipaddress.ip_address(name)
+    except ValueError:
+        return True
+    return False
 
 
 def _role(request: web.Request, keys: Keys) -> Role:

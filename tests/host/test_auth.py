@@ -205,6 +205,37 @@ def _is_closed(sock: socket.socket) -> bool:
         return False
 
 
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("rebound.evil.example:8080", 403),
+        ("rebound.evil.example.", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("localhost.evil.example", 403),
+        ("[evil", 403),
+        ("localhost:8080", 200),
+        ("sub.localhost", 200),
+        ("machine", 200),
+        ("127.0.0.1:1", 200),
+        ("[::1]:8080", 200),
+    ],
+)
+async def test_a_web_page_cannot_get_in_by_a_name_of_its_own(serve: Serve, name: str, status: int) -> None:
+    """An attack: a name that leads to 127.0.0.1, from a page that somebody on this machine looks at (DNS rebinding)."""
+    open_to_all = await serve()
+    async with open_to_all.client.get("/list_environments", headers={"Host": name}) as response:
+        assert response.status == status
+    async with open_to_all.client.get("/health", headers={"Host": name}) as response:
+        assert response.status == 200
+
+
+async def test_with_a_key_any_name_will_do(server: Server) -> None:
+    async with server.client.get(
+        "/list_environments", headers={**headers(TRAINER), "Host": "ors.example.com"}
+    ) as response:
+        assert response.status == 200
+
+
 def test_the_operators_key_opens_all_and_needs_no_other() -> None:
     keys = Keys.of(Settings(api_key=SecretStr("t"), agent_key=SecretStr("a"))).with_operator("o")
     assert [keys.role(key) for key in ("t", "o", "a", "x")] == [Role.TRAINER, Role.TRAINER, Role.AGENT, None]
