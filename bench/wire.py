@@ -59,10 +59,12 @@ class Response:
 
 
 class Connection(asyncio.Protocol):
-    """One keep-alive connection; one request at a time. Open with ``connect``."""
+    """One keep-alive connection; one request at a time. Open with ``connect``; opened again if the server closes it at rest."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int) -> None:
+        self._port = port
         self._transport: asyncio.Transport | None = None
+        self.closed = asyncio.Event()
         self._answer: asyncio.Future[Response] | None = None
         self._buffer = bytearray()
         self._body_start = 0
@@ -71,17 +73,24 @@ class Connection(asyncio.Protocol):
     @classmethod
     async def connect(cls, port: int) -> Connection:
         """Connect to a port of this machine."""
-        _, connection = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
+        connection = cls(port)
+        await connection._open()
         return connection
+
+    async def _open(self) -> None:
+        await asyncio.get_running_loop().create_connection(lambda: self, "127.0.0.1", self._port)
 
     async def ask(self, request: bytes) -> Response:
         """Send a request and return its answer.
 
         Raises:
             RequestFailed: the connection ended first.
+            OSError: it had ended before, and there is no new one to be had.
         """
         if self._transport is None or self._transport.is_closing():
-            raise RequestFailed("the server closed the connection")
+            await self.closed.wait()
+            await self._open()
+        assert self._transport is not None
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         return await self._answer
@@ -96,6 +105,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self.closed.clear()
+        self._buffer.clear()
+        self._body_start, self._end = 0, None
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
@@ -119,6 +131,7 @@ class Connection(asyncio.Protocol):
             self._finish(chunked=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.closed.set()
         self._fail(f"the connection ended before the answer did ({exc or 'closed'})")
 
     def _finish(self, *, chunked: bool) -> None:

@@ -90,7 +90,7 @@ def _compared(spec: RowSpec, ours: Side, theirs: Side) -> Row:
         measured=f"{ratio:.2f} × ({ms(mine.p50)} to {ms(reference.p50)}; p99 {ms(mine.p99)} to {ms(reference.p99)})",
         value=ratio,
         requests=mine.n + reference.n,
-        note="one environment class, written for ors-sdk, on both",
+        note="one environment class, written for ors-sdk, on both; their default logging",
         details={
             "ours_s": mine.as_json(),
             "ors_sdk_s": reference.as_json(),
