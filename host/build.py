@@ -24,6 +24,7 @@ from host.engine import LABEL_RUNTIME
 from host.errors import StartupError
 from host.image_builder import BuildError, StepFailed, run_build
 from host.progress import Detail, Steps
+from host.settings import Settings
 
 __all__ = ["BuildError", "Install", "build_environment", "dockerfile_of", "generated_dockerfile"]
 
@@ -65,9 +66,12 @@ def build_environment(
     *,
     data: str | None = None,
     ignore_dockerfile: bool = False,
+    settings: Settings | None = None,
     steps: Steps | None = None,
 ) -> CheckReport:
     """Build the folder into the image named ``image`` and check that it answers, with ``data`` at ``/orwd_data``.
+
+    It is checked as a host with ``settings`` would serve it.
 
     With ``ignore_dockerfile`` one is generated although the folder has its own, which is for another way of serving it.
 
@@ -97,7 +101,7 @@ def build_environment(
                     raise
                 raise BuildError(f"{exc}\n\nThe Dockerfile is not made for ors-host: {_advice(directory)}") from exc
             _refuse_other_base(client, image, directory)
-    return _check(image, data, steps)
+    return _check(image, data, settings, steps)
 
 
 def dockerfile_of(directory: Path, *, ignore_dockerfile: bool = False) -> str:
@@ -249,10 +253,10 @@ def _build(
         raise BuildError(f"the folder could not be sent to the engine: {exc}") from exc
 
 
-def _check(image: str, data: str | None, steps: Steps) -> CheckReport:
+def _check(image: str, data: str | None, settings: Settings | None, steps: Steps) -> CheckReport:
     try:
         with steps.step(f"checking that {image} answers"):
-            report = anyio.run(check_image, image, data)
+            report = anyio.run(check_image, image, data, settings)
     except StartupError as exc:
         raise BuildError(f"built, but {exc}{_hint(str(exc))}") from exc
     for found in report.environments:

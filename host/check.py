@@ -37,14 +37,16 @@ class CheckReport:
     environments: tuple[EnvironmentReport, ...]
 
 
-async def check_image(tag: str, data: str | None = None) -> CheckReport:
-    """Start a container from the image, with the host's own limits and ``data``, and return the environments in it.
+async def check_image(tag: str, data: str | None = None, settings: Settings | None = None) -> CheckReport:
+    """Start a container from the image, as a host with these settings would, with ``data``, and return what is in it.
 
     Raises:
         StartupError: the image doesn't answer as it must; the text has the end of the container's output (a traceback, if
             the author's code raised).
     """
-    settings = Settings(image=(tag,), data=() if data is None else (data,))
+    settings = (settings or Settings()).model_copy(
+        update={"image": (tag,), "data": () if data is None else (f"{tag}={data}",)}
+    )
     with (
         tempfile.TemporaryDirectory(prefix="ors-", dir="/tmp") as directory,  # short, for the socket's path
         closing(StateDir.open(Path(directory))) as state,

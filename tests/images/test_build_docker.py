@@ -13,6 +13,7 @@ from host import docker_client, wheels
 from host.base_image import LABEL_INPUTS, ensure_base, inputs_digest, tag
 from host.build import BuildError, build_environment
 from host.check import EnvironmentReport
+from host.settings import ImageSettings, Settings
 
 from .conftest import RecordedSteps
 
@@ -260,3 +261,11 @@ def test_what_is_often_amiss_has_advice(
     with pytest.raises(BuildError) as caught:
         build_environment(tmp_path, image, steps=steps)
     assert advice in str(caught.value).splitlines()[-1]
+
+
+def test_it_is_checked_as_it_would_be_served(tmp_path: Path, image: str, steps: RecordedSteps) -> None:
+    (tmp_path / "env.py").write_text("import os\nassert os.environ['LEVEL'] == '3'\n" + GOOD)
+    with pytest.raises(BuildError, match="KeyError"):
+        build_environment(tmp_path, image, steps=steps)
+    settings = Settings(images={image: ImageSettings(environment={"LEVEL": "3"})})
+    assert build_environment(tmp_path, image, settings=settings, steps=steps).environments
