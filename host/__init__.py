@@ -10,6 +10,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     trial          an image played through the protocol, and its guarantees looked at
     private        a host of one's own for a while
     serve          the life of the server: opens what is below in order, closes it in reverse
+    listening      the port: taken, answered while the host starts, then by the application
     recovery       at the start: what an earlier host left is adopted or removed
     app            HTTP: the one place where an error becomes a response
     auth           API keys: who may ask for what

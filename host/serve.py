@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import errno
 import itertools
-import logging
 import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 
 import anyio
 import structlog
-from aiohttp import web
 from anyio.abc import TaskGroup
 from pydantic import ByteSize
 
@@ -23,11 +19,11 @@ from host.app import make_app
 from host.auth import Keys, check_exposure
 from host.capacity import Capacity
 from host.catalog import Catalog
-from host.connections import KEEPALIVE_S, SERVED, Gate
 from host.egress import Egress
 from host.engine import LABEL_SERVER, Engine, EngineError
 from host.errors import Failure, Reason, StartupError
 from host.isolation import check_runtimes, missing_memory
+from host.listening import answering_that_it_starts, bind, listening, url_of
 from host.memory import give_back_memory, keep_no_memory
 from host.patience import Patience
 from host.pool import Pool
@@ -47,17 +43,6 @@ _LAST_EFFORT_S = 3.0
 
 _AT_ONCE_S = 1.0
 _PING_ENGINE_S = 5.0
-_GONE_MS = 60_000
-_HANDLERS_END_S = 5.0
-"""For responses to be written out once their sessions have ended."""
-
-_HEADER_BYTES = 64 * 1024
-"""For one header: secrets come in a header, and some of them are key files."""
-
-_HTTP_LOG = logging.getLogger("host.http")
-"""Mute: aiohttp quotes headers that it can't parse, secrets and all. What goes wrong in a handler is logged by ``app.py``."""
-_HTTP_LOG.disabled = True
-
 _SAME_WORD_S = 1.0
 """Signals closer together than this are one: `timeout` and terminals send theirs to the process and to its group."""
 
@@ -96,7 +81,7 @@ async def _serve(
 ) -> None:
     keep_no_memory()
     keys = Keys.of(settings)
-    with closing(StateDir.open(settings.state_dir)) as state, closing(_bind(settings)) as sock:
+    with closing(StateDir.open(settings.state_dir)) as state, closing(bind(settings)) as sock:
         keys = keys.with_operator(state.operator_key)
         check_exposure(keys, settings, sock.getsockname()[0])
         async with open_engine() as engine, _egress(settings) as egress:
@@ -107,12 +92,16 @@ async def _serve(
                 await _limit_disk(host)
                 _warn_of_files_in_memory(host)
             log.info("starting_catalog", images=settings.image)
-            with closing(host.intake):
-                async with Catalog.open(host, settings.image) as catalog, anyio.create_task_group() as tasks:
-                    tasks.start_soon(host.disk.run)
-                    tasks.start_soon(_ask_engine, engine)
-                    await _run(settings, keys, host, catalog, tasks, sock, stop)
-                    tasks.cancel_scope.cancel()
+            async with AsyncExitStack() as starting:
+                await starting.enter_async_context(
+                    answering_that_it_starts(sock, max_connections=settings.max_connections)
+                )
+                with closing(host.intake):
+                    async with Catalog.open(host, settings.image) as catalog, anyio.create_task_group() as tasks:
+                        tasks.start_soon(host.disk.run)
+                        tasks.start_soon(_ask_engine, engine)
+                        await _run(settings, keys, host, catalog, tasks, sock, starting, stop)
+                        tasks.cancel_scope.cancel()
     log.info("stopped")
 
 
@@ -123,6 +112,7 @@ async def _run(
     catalog: Catalog,
     tasks: TaskGroup,
     sock: socket.socket,
+    starting: AsyncExitStack,
     stop: anyio.Event,
 ) -> None:
     capacity = Capacity(
@@ -143,8 +133,9 @@ async def _run(
     tasks.start_soon(_sweep, host, capacity)
     tasks.start_soon(pool.run)
     tasks.start_soon(catalog.follow)
-    async with _listening(app, sock, max_connections=settings.max_connections):
-        url = _url(sock)
+    await starting.aclose()
+    async with listening(app, sock, max_connections=settings.max_connections):
+        url = url_of(sock)
         host.state.announce(url)
         log.info(
             "serving",
@@ -187,32 +178,6 @@ def _only(group: BaseExceptionGroup[BaseException]) -> StartupError | None:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error if isinstance(error, StartupError) else None
-
-
-@asynccontextmanager
-async def _listening(app: web.Application, sock: socket.socket, *, max_connections: int = 4096) -> AsyncIterator[None]:
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        logger=_HTTP_LOG,
-        max_field_size=_HEADER_BYTES,
-        keepalive_timeout=KEEPALIVE_S,
-        shutdown_timeout=_HANDLERS_END_S,
-        auto_decompress=False,  # a small body that unpacks to a large one is refused, not unpacked
-    )
-    await runner.setup()
-    assert runner.server is not None
-    gate = Gate(runner.server, app[SERVED], max_connections=max_connections)
-    try:
-        listener = await asyncio.get_running_loop().create_server(gate, sock=sock, backlog=1024)
-    except OSError as exc:  # bound since the start, but by another process as well, which was quicker to listen
-        raise StartupError(f"can't listen: {exc.strerror}; choose another port with --port") from exc
-    try:
-        yield
-    finally:
-        listener.close()
-        with anyio.CancelScope(shield=True):
-            await runner.cleanup()
 
 
 @asynccontextmanager
@@ -259,35 +224,6 @@ def _warn_of_files_in_memory(host: SandboxHost) -> None:
                 enough=ByteSize(rules.memory + missing).human_readable(),
                 advice="a larger --memory, or a smaller --tmp-size, --workspace-size or --inodes",
             )
-
-
-def _bind(settings: Settings) -> socket.socket:
-    """Take the port first: it is the cheapest thing that can be wrong."""
-    try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _name, address = found[0]
-        sock = socket.socket(family, kind, protocol)
-    except OSError as exc:
-        raise StartupError(f"can't listen on {settings.host!r}: {exc.strerror}") from exc
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Inherited by what is accepted: a client whose machine vanished is noticed when it doesn't acknowledge.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _GONE_MS)
-        sock.bind(address)
-        sock.setblocking(False)
-    except OSError as exc:
-        sock.close()
-        advice = {
-            errno.EADDRNOTAVAIL: "that is no address of this machine; choose one of its own with --host, or 0.0.0.0 for all",
-            errno.EACCES: "ports below 1024 are root's; choose another with --port",
-        }.get(exc.errno or 0, "choose another with --port")
-        raise StartupError(f"can't listen on {settings.host}:{settings.port}: {exc.strerror}; {advice}") from exc
-    return sock
-
-
-def _url(sock: socket.socket) -> str:
-    address, port = sock.getsockname()[:2]
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
 
 async def _sweep(host: SandboxHost, capacity: Capacity) -> None:

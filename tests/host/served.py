@@ -22,9 +22,10 @@ from host.capacity import Capacity
 from host.catalog import Catalog
 from host.engine import LABEL_SANDBOX
 from host.errors import Failure, Reason
+from host.listening import bind, listening
 from host.pool import Pool
 from host.sandbox import Role, SandboxHost
-from host.serve import _bind, _listening, _show
+from host.serve import _show
 from host.sessions import Sessions
 from host.settings import Settings
 from host.state import StateDir
@@ -153,7 +154,7 @@ async def serving(
     """Serve on a free port until the block is left, wired as ``host.serve`` does it."""
     limits = {"warm": 0, **limits}
     settings = Settings(host="127.0.0.1", port=0, state_dir=state_dir, image=tags, **limits)
-    state, sock = StateDir.open(settings.state_dir), _bind(settings)
+    state, sock = StateDir.open(settings.state_dir), bind(settings)
     host = SandboxHost(engine, state, settings)  # type: ignore[arg-type]
     capacity = Capacity(settings.max_sessions, queue_size=settings.queue_size, queue_timeout_s=settings.queue_timeout_s)
     try:
@@ -171,7 +172,7 @@ async def serving(
                 keys=Keys.of(settings),
             )
             async with (
-                _listening(app, sock, max_connections=settings.max_connections),
+                listening(app, sock, max_connections=settings.max_connections),
                 aiohttp.ClientSession(f"http://127.0.0.1:{sock.getsockname()[1]}") as client,
             ):
                 yield Server(engine, host, catalog, sessions, pool, client)

@@ -266,3 +266,32 @@ async def test_identity_stays(options: Options, log: Log) -> None:
         await until(lambda: events(log)[-1] == "stopped")
     ids = [entry["server"] for entry in log if entry["event"] == "serving"]
     assert len(set(ids)) == 1
+
+
+async def test_it_answers_that_it_starts(options: Options, engine: FakeEngine) -> None:
+    """Before the first container answers it is healthy, and whoever asks for more is told to ask again."""
+    gate = anyio.Event()
+
+    async def wait(_name: str) -> None:
+        await gate.wait()
+
+    engine.hooks["start"] = wait
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        settings = options(port=free.getsockname()[1])
+    url, stop = f"http://127.0.0.1:{settings.port}", anyio.Event()
+    async with anyio.create_task_group() as tasks, aiohttp.ClientSession(url) as client:
+        tasks.start_soon(lambda: serve(settings, stop=stop))
+        await until(lambda: engine.created)
+        for path, status in (("/health", 200), ("/ready", 503), ("/list_environments", 503)):
+            async with client.get(path) as response:
+                assert response.status == status
+                assert status == 200 or response.headers["X-Backend-State"] == "starting"
+        gate.set()
+        with anyio.fail_after(10):
+            while True:  # never refused, never lost: told to wait, then answered
+                async with client.get("/list_environments") as response:
+                    if response.status == 200:
+                        assert await response.json() == ["bashenv"]
+                        break
+                    assert response.status == 503
+        stop.set()
