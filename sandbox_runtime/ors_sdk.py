@@ -11,6 +11,8 @@ import asyncio
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import MethodType
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ValidationError
@@ -141,16 +143,25 @@ def _make_toolset(toolset: type, env: Any) -> Any:
 
 
 def _bound(name: str, function: Callable[..., Any]) -> BoundTool:
-    real = inspect.unwrap(function)
-    parameters = [parameter for parameter in inspect.signature(real).parameters if parameter != "self"]
-    model = get_type_hints(real, include_extras=True)[parameters[0]] if parameters else None
+    parse = _method_parser(function) if isinstance(function, MethodType) else _find_parser(function)
     exclusive = bool(getattr(function, "_env_tool_exclusive", False) or getattr(function, "_env_tool_terminal", False))
     options = ToolOptions(
         shared=bool(getattr(function, "_env_tool_shared", True)),
         concurrent=bool(getattr(function, "_env_tool_concurrent", False)) and not exclusive,
         exclusive=exclusive,
     )
-    return BoundTool(function, None if model is None else _parser(model), options, repr(name))
+    return BoundTool(function, parse, options, repr(name))
+
+
+def _find_parser(function: Callable[..., Any]) -> Callable[[Mapping[str, Any]], BaseModel] | None:
+    """Return what makes a tool's parameter of a call's input, or None if it takes none."""
+    real = inspect.unwrap(function)
+    parameters = [parameter for parameter in inspect.signature(real).parameters if parameter != "self"]
+    return _parser(get_type_hints(real, include_extras=True)[parameters[0]]) if parameters else None
+
+
+_method_parser = lru_cache(maxsize=256)(_find_parser)
+"""For methods, of which a class has tens: to look through a signature takes longer than the rest of a small call."""
 
 
 def _parser(model: type[BaseModel]) -> Callable[[Mapping[str, Any]], BaseModel]:
