@@ -183,7 +183,7 @@ class _Spawner:
             if identity is not None:
                 uid, gid = identity
                 # A fork storm of equals would leave the runtime a hundredth of a processor to end it with.
-                os.nice(19)
+                os.setpriority(os.PRIO_PROCESS, 0, 19)
                 os.setgroups([])
                 os.setresgid(gid, gid, gid)
                 os.setresuid(uid, uid, uid)

@@ -121,7 +121,7 @@ def test_what_is_heavy_is_told_from_what_is_large() -> None:
     assert not is_light(b'{"a":[' + b"[]," * 20_000 + b"0]}")
     assert is_light(b'{"a":"' + b'one, two: [three], \\"four\\"\\\\' * 30_000 + b'"}')
     assert not is_light(b'{"a":["\\\\",' + b"[]," * 20_000 + b'"\\\\"]}')
-    assert not is_light(b'{"a":["\\\"",' + b"[]," * 20_000 + b'"\\\""]}')
+    assert not is_light(b'{"a":["\\"",' + b"[]," * 20_000 + b'"\\""]}')
     assert not is_light(b'{"a":[' + b'"",' * 40_000 + b"0]}")
     assert not is_light(b'{"a":"' + b"x" * 2_200_000 + b'"}')
     assert not has_more_values(b'{"a":"' + b'\\"[{,:\\\\' * 1000 + b'"}', 10)
