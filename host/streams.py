@@ -18,8 +18,8 @@ _AT_ONCE_S = 0.02
 """A call that ends within this time is answered in one piece. A client can come back to a call from when it has the call's id,
 so the id must not wait long; but each piece costs as much as the rest of a small call."""
 
-_ONE_PIECE_CHARS = 2 * 1024 * 1024
-"""What is longer is written bit by bit, each with a deadline, so that no client makes the host hold much of it."""
+_ONE_PIECE_CHARS = 64 * 1024
+"""What the kernel takes at once. What is longer is written bit by bit, each with a deadline, for clients that don't read."""
 
 _WRITE_BYTES = 256 * 1024
 _WRITE_S = 60.0
