@@ -63,7 +63,7 @@ async def our_host(images: Sequence[str], *, max_sessions: int, warm: int | None
             command += ["--warm", str(warm), "--warm-max", str(max(warm, 1))]
         with contextlib.closing(docker_client.connect()) as engine:
             try:
-                async with running(command, name="ors-host", port=port, environ={}, log=log) as pid:
+                async with running(command, name="ors-host", port=port, environ={}, log=log, asking="/ready") as pid:
                     server_id = (state / "server-id").read_text()
                     yield OurHost(Server("ors-host", port), pid, server_id, engine)
             finally:

@@ -28,9 +28,9 @@ class ServerFailed(Exception):
 
 @asynccontextmanager
 async def running(
-    command: Sequence[str], *, name: str, port: int, environ: Mapping[str, str], log: Path
+    command: Sequence[str], *, name: str, port: int, environ: Mapping[str, str], log: Path, asking: str = "/health"
 ) -> AsyncIterator[int]:
-    """Run a server until the block is left; its pid is given once it answers. Its output goes to ``log``.
+    """Run a server until the block is left; its pid is given once it says 200 to ``asking``. Its output goes to ``log``.
 
     Raises:
         ServerFailed: it ended, or didn't answer in time.
@@ -46,7 +46,7 @@ async def running(
             start_new_session=True,
         )
     try:
-        await _wait_healthy(process, name, port, log)
+        await _wait_healthy(process, name, port, log, asking)
         yield process.pid
         if process.returncode is not None:
             raise ServerFailed(f"{name} ended with exit code {process.returncode}:\n{_tail(log)}")
@@ -89,7 +89,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         raise
 
 
-async def _wait_healthy(process: asyncio.subprocess.Process, name: str, port: int, log: Path) -> None:
+async def _wait_healthy(process: asyncio.subprocess.Process, name: str, port: int, log: Path, asking: str) -> None:
     try:
         async with asyncio.timeout(_START_TIMEOUT_S):
             while True:
@@ -98,7 +98,7 @@ async def _wait_healthy(process: asyncio.subprocess.Process, name: str, port: in
                 with contextlib.suppress(OSError, RequestFailed):
                     connection = await Connection.connect(port)
                     try:
-                        if (await connection.ask(request_bytes("GET", "/health", {}))).status == 200:
+                        if (await connection.ask(request_bytes("GET", asking, {}))).status == 200:
                             return
                     finally:
                         connection.close()
