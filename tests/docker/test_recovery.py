@@ -65,7 +65,7 @@ def test_a_host_that_is_replaced_in_order_keeps_its_episodes(probe_image: str) -
         assert len(old.containers(role="session")) == 1
         with running_host(probe_image, port=port, state_dir=old.state_dir) as new:
             assert episode.result() == ("x\n", "1")
-            assert " start=adopted " in new.log
+            assert " start=adopted" in new.log
 
 
 async def episode_through_an_upgrade(url: str) -> tuple[str, str]:
