@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -33,6 +34,7 @@ from host.options import SettingsCommand, config_of, settings_options
 from host.serve import serve
 
 _THREADS_END_S = 1.0
+_NICE = -5
 
 _PARTS = {
     "Serving": ("serve", "config", "doctor"),
@@ -101,10 +103,17 @@ def serve_command(config_file: Path | None, **flags: Any) -> None:
     _tell_of(config)
     others = threading.enumerate()
     try:
+        _go_before_containers()
         anyio.run(serve, settings)
     except StartupError as exc:
         sys.exit(logs.printable(f"ors-host: {exc}"))
     _leave_threads(others)
+
+
+def _go_before_containers() -> None:
+    """Where processors are short, wait for no container, if this user may ask for that: who serves all may not wait for one."""
+    with contextlib.suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, _NICE)  # of this thread, and so of those that it will start
 
 
 def _tell_of(config: Config) -> None:

@@ -142,5 +142,5 @@ def _prepare_reader() -> None:
     with contextlib.suppress(OSError, AttributeError):  # where it isn't known: one more process that init ends
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle
-    os.nice(_NICE)
+    os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     resource.setrlimit(resource.RLIMIT_AS, (_READER_BYTES, _READER_BYTES))
