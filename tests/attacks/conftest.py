@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from host import docker_client
+from host.base_image import ensure_base
 from host.build import build_environment
 from host.isolation import Profile
+from host.progress import Steps
 from tests.attacks.board import IN_FULL, NO_PROFILE, NOT_KEPT, SAMPLE, Row, table
 from tests.attacks.hosts import GROWTH_MB, memory_mb, readers, serving_hostile
 from tests.attacks.targets import Served, Weakened
@@ -137,8 +141,11 @@ async def weakened(vault_image: str) -> AsyncIterator[Weakened]:
 
 @pytest.fixture(scope="session")
 def hostile_image() -> str:
-    """A runtime of its own, which misbehaves as it is told."""
-    build_environment(HERE / "hostile", HOSTILE)
+    """A runtime of its own, which misbehaves as it is told. ``ors-host build`` refuses to make such an image."""
+    with closing(docker_client.connect()) as engine:
+        ensure_base(engine, Steps())
+        for line in engine.build(path=str(HERE / "hostile"), tag=HOSTILE, rm=True, decode=True):
+            assert "error" not in line, line
     return HOSTILE
 
 
