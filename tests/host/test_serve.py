@@ -281,7 +281,7 @@ async def test_it_answers_that_it_starts(options: Options, engine: FakeEngine) -
     url, stop = f"http://127.0.0.1:{settings.port}", anyio.Event()
     async with anyio.create_task_group() as tasks, aiohttp.ClientSession(url) as client:
         tasks.start_soon(lambda: serve(settings, stop=stop))
-        await until(lambda: engine.created)
+        await until(lambda: engine.created > 0)
         for path, status in (("/health", 200), ("/ready", 503), ("/list_environments", 503)):
             async with client.get(path) as response:
                 assert response.status == status

@@ -54,12 +54,12 @@ class Report:
             problems.append(f"{self.most_containers} containers of sessions at once, at a limit of {self.limit}")
         return problems
 
-    def compare(self, before: Usage, after: Usage) -> None:
+    def compare(self, before: Usage, after: Usage, *, spare_descriptors: int = 0) -> None:
         """Take note of what a host held at rest, before and after all this."""
         self.rest = [before, after]
-        for field in ("descriptors", "threads"):
+        for field, spare in (("descriptors", spare_descriptors), ("threads", 0)):
             more = getattr(after, field) - getattr(before, field)
-            if more > 0:
+            if more > spare:
                 self.kept.append(f"{more} {field} more than before")
 
     def drift(self) -> dict[str, float]:

@@ -38,6 +38,9 @@ _TRAINERS = 14
 _IDLE_S = 25
 _ALL_GONE_S = 90
 _REST_S = 15
+_ENGINE_CONNECTIONS = 17
+"""Kept by the engine's client, as many as were needed at once so far."""
+
 _SETTINGS = {
     "max_sessions": _MAX_SESSIONS,
     "warm": _WARM,
@@ -63,48 +66,52 @@ async def soak(
     """Run it; return what was found. ``abandons``: some sessions are left to end by themselves, which is waited for."""
     report = Report(_MAX_SESSIONS)
     rng = random.Random(seed)
-    async with _host(image, report) as (host, engine, http):
-        began = time.monotonic()
-        await _some_cycles(http, report, 16, 8)  # threads and pools are made on first use
+    async with _host(image, report) as (host, engine):
+        async with _client(host) as http:
+            await _some_cycles(http, report, 16, 8)  # threads and pools are made on first use
         before = await _at_rest(host)
-        watching = asyncio.create_task(watch(host, http, report, measured_after_s=0.1 * seconds))
-        failing = asyncio.create_task(engine_faults(host, engine, report, rng, every_s=engine_every_s))
-        trainers = [
-            Trainer(http, host, report, random.Random(rng.random()), abandons=abandons) for _ in range(_TRAINERS)
-        ]
-        training = [asyncio.create_task(trainer.run(began + seconds)) for trainer in trainers]
-        await host_deaths(host, engine, report, rng, times=deaths, within_s=0.09 * seconds)
-        await asyncio.sleep(max(0.0, began + 0.99 * seconds - time.monotonic()))
-        measured = list(report.usage)
-        await host_deaths(host, engine, report, rng, times=last_deaths, within_s=0.01 * seconds)
-        await asyncio.gather(*training)
-        failing.cancel()
-        engine.heal()
-        await _abandoned_end(http, report, [sid for trainer in trainers for sid in trainer.abandoned])
-        await _all_gone(host, report)
-        watching.cancel()
-        report.usage = measured
-        report.compare(before, await _at_rest(host, than=before))
+        async with _client(host) as http:
+            began = time.monotonic()
+            watching = asyncio.create_task(watch(host, http, report, measured_after_s=0.1 * seconds))
+            failing = asyncio.create_task(engine_faults(host, engine, report, rng, every_s=engine_every_s))
+            trainers = [
+                Trainer(http, host, report, random.Random(rng.random()), abandons=abandons) for _ in range(_TRAINERS)
+            ]
+            training = [asyncio.create_task(trainer.run(began + seconds)) for trainer in trainers]
+            await host_deaths(host, engine, report, rng, times=deaths, within_s=0.09 * seconds)
+            await asyncio.sleep(max(0.0, began + 0.99 * seconds - time.monotonic()))
+            measured = list(report.usage)
+            await host_deaths(host, engine, report, rng, times=last_deaths, within_s=0.01 * seconds)
+            await asyncio.gather(*training)
+            failing.cancel()
+            engine.heal()
+            await _abandoned_end(http, report, [sid for trainer in trainers for sid in trainer.abandoned])
+            await _all_gone(host, report)
+            watching.cancel()
+            report.usage = measured
+        report.compare(before, await _at_rest(host, than=before), spare_descriptors=_ENGINE_CONNECTIONS)
     return report
 
 
 async def cycles(image: str, count: int, *, at_once: int = 8) -> Report:
     """Create and delete ``count`` sessions in one process; return what was found."""
     report = Report(_MAX_SESSIONS)
-    async with _host(image, report) as (host, _engine, http):
-        await _some_cycles(http, report, 2 * at_once, at_once)  # threads and pools are made on first use
+    async with _host(image, report) as (host, _engine):
+        async with _client(host) as http:
+            await _some_cycles(http, report, 2 * at_once, at_once)  # threads and pools are made on first use
         before = await _at_rest(host)
-        done = 0
-        while done < count:
-            part = min(250, count - done)
-            await _some_cycles(http, report, part, at_once)
-            done += part
-            now = host.usage()
-            print(
-                f"{done} of {count}: {now.rss_bytes >> 20} MiB, {now.descriptors} descriptors, {now.threads} threads",
-                flush=True,
-            )
-            report.usage.append(now)
+        async with _client(host) as http:
+            done = 0
+            while done < count:
+                part = min(250, count - done)
+                await _some_cycles(http, report, part, at_once)
+                done += part
+                now = host.usage()
+                print(
+                    f"{done} of {count}: {now.rss_bytes >> 20} MiB, {now.descriptors} descriptors, {now.threads} threads",
+                    flush=True,
+                )
+                report.usage.append(now)
         await _all_gone(host, report)
         report.compare(before, await _at_rest(host, than=before))
     return report
@@ -139,19 +146,15 @@ async def _some_cycles(http: aiohttp.ClientSession, report: Report, count: int, 
 
 
 @asynccontextmanager
-async def _host(
-    image: str, report: Report
-) -> AsyncIterator[tuple[RestartableHost, FaultyEngine, aiohttp.ClientSession]]:
+async def _host(image: str, report: Report) -> AsyncIterator[tuple[RestartableHost, FaultyEngine]]:
     """A host behind an engine that can fail; at the end it is stopped, and nothing may be left of it."""
     directory = Path(tempfile.mkdtemp(prefix="soak-", dir="/tmp"))
     try:
         with faulty_engine(directory) as engine:
             host = RestartableHost(image, directory, engine.url, **_SETTINGS)
             await host.start()
-            timeout = aiohttp.ClientTimeout(120)
             try:
-                async with aiohttp.ClientSession(host.running.url, timeout=timeout) as http:
-                    yield host, engine, http
+                yield host, engine
                 await host.stop()
             except BaseException:
                 print(host.tail, file=sys.stderr)
@@ -167,6 +170,11 @@ async def _host(
                 await asyncio.to_thread(_remove, [container["Id"] for container in left])
     finally:
         shutil.rmtree(directory)
+
+
+def _client(host: RestartableHost) -> aiohttp.ClientSession:
+    """A client, whose connections end with it."""
+    return aiohttp.ClientSession(host.running.url, timeout=aiohttp.ClientTimeout(120))
 
 
 def _remove(ids: list[str]) -> None:
