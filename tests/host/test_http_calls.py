@@ -84,6 +84,21 @@ async def test_large_results_arrive_whole(server: Server, engine: FakeEngine, te
     assert result_of(events)["output"]["blocks"][0]["text"] == text
 
 
+async def test_a_quick_call_is_answered_in_one_piece_and_reads_the_same(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await server.create()
+    answers, lengths = [], []
+    for at_once_s in (10.0, 0.0):
+        monkeypatch.setattr(streams, "_AT_ONCE_S", at_once_s)
+        async with server.open_call() as (events, response):
+            lengths.append("Content-Length" in response.headers)
+            answers.append([event async for event in events])
+    assert lengths == [True, False]
+    assert [[name for name, _data in events] for events in answers] == 2 * [["task_id", "end"]]
+    assert answers[0][-1] == answers[1][-1]
+
+
 async def test_stream_is_commented_while_it_is_silent(
     server: Server, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
