@@ -159,6 +159,7 @@ class TestGreeting:
             "token": TOKEN,
             "runtime_version": "0",
             "environments": ["Env"],
+            "agent_goes_first": False,
             "episode": None,
         }
 
