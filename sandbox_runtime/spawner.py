@@ -33,6 +33,7 @@ Request = tuple[list[bytes], dict[bytes, bytes], bytes, tuple[int, int] | None]
 REQUESTS_FD = 3
 _STATUS_FD = 3
 _DESCRIPTOR_BYTES = 4
+_NOBODY = -1
 _MAX_FD = 1 << 16
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
@@ -82,7 +83,7 @@ def _check(result: int) -> None:
 
 
 class _Spawner:
-    """``_statuses`` are the commands' sockets by descriptor, with the pid; ``_running`` the descriptors by pid."""
+    """``_statuses`` are the commands' sockets by descriptor, with the pid; ``_running`` the descriptors, or ``_NOBODY``, by pid."""
 
     def __init__(self) -> None:
         self._requests = _socket.socket(fileno=REQUESTS_FD)
@@ -159,6 +160,7 @@ class _Spawner:
         self._poll.unregister(fd)
         status.close()
         if pid in self._running:
+            self._running[pid] = _NOBODY  # the descriptor is the next command's, perhaps before this one has ended
             os.kill(pid, _signal.SIGKILL)
         else:
             os.waitpid(pid, 0)

@@ -101,6 +101,7 @@ async def test_threads_are_kept_for_the_next_calls(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(calling, "_resting", [])
     gate = threading.Event()
     busy = asyncio.create_task(call(lambda: (gate.wait(10), threading.current_thread())[1]))
+    await asyncio.sleep(0)  # a thread has it before there is another call
     first = await call(threading.current_thread)
     assert await call(threading.current_thread) is first
     gate.set()

@@ -15,7 +15,7 @@ import pytest
 
 from sandbox_runtime import processes, shell, spawner, spawning
 from sandbox_runtime.agent import Agent
-from sandbox_runtime.spawning import the_spawner
+from sandbox_runtime.spawning import Spawned, the_spawner
 
 PRIVATE_KB = 4096
 _RUNTIME = """
@@ -125,6 +125,22 @@ class TestCommands:
         long = "ä" * 60_000
         assert (await shell.run(f"printf %s {long} | wc -c")).output == "120000\n"
         assert (await shell.run("printf %s \udcff")).output == "\ufffd"
+
+    def test_the_end_of_one_that_nobody_waits_for_is_not_the_next_ones(self, same_user: Path) -> None:
+        """The runtime hangs up before the spawner has seen the end, and the next command has the same descriptor there."""
+        with open(os.devnull, "r+b") as null:
+            me = Agent("me", os.getuid(), os.getgid(), "/", "/", same_user=True)
+
+            def start(*argv: str) -> Spawned:
+                environ = {"PATH": "/usr/bin:/bin"}
+                return the_spawner.start(argv, environ, "/", me, stdin=null.fileno(), stdout=null.fileno())
+
+            for _ in range(100):
+                start("sleep", "60").close()
+                process = start("sh", "-c", "exit 5")
+                process.wait(20)
+                process.close()
+                assert process.returncode == 5
 
     def test_a_program_that_is_none(self, same_user: Path) -> None:
         (same_user / "program").write_text("not one")
