@@ -121,6 +121,10 @@ class EngineSilent(EngineError):
     """The engine didn't answer, or its answer was lost: whether it did what it was asked is not known."""
 
 
+class NotThere(EngineError):
+    """The engine has no such thing; or says so, for it may say so of anything that it is asked."""
+
+
 class ImageMissing(EngineError):
     """The engine has no such image."""
 
@@ -209,7 +213,7 @@ class Engine:
         """
         try:
             data = await self._call(self._client.inspect_container, name)
-        except docker_client.NotFound:
+        except NotThere:
             return None
         upper = (data["GraphDriver"].get("Data") or {}).get("UpperDir")
         if not upper:
@@ -233,7 +237,7 @@ class Engine:
         """
         try:
             found = await self._call(self._client.top, name, "-o pid")
-        except docker_client.NotFound:
+        except NotThere:
             return []
         return [int(row[0]) for row in found["Processes"] or ()]
 
@@ -251,12 +255,12 @@ class Engine:
         try:
             create = partial(self._client.create_container, labels=dict(labels), host_config=host_config)
             made = await self._call(create, tag)
+        except NotThere as exc:
+            raise EngineError(f"no image {tag!r}") from exc
         except EngineError as exc:
             if "storage-opt" in str(exc) or "quota" in str(exc).lower():
                 return False
             raise
-        except docker_client.NotFound as exc:
-            raise EngineError(f"no image {tag!r}") from exc
         await self.remove(made["Id"])
         return True
 
@@ -269,7 +273,7 @@ class Engine:
         """
         try:
             data = await self._call(self._client.inspect_image, tag)
-        except docker_client.NotFound as exc:
+        except NotThere as exc:
             raise ImageMissing(f"no image {tag!r}") from exc
         return Image(tag, data["Id"], data["Config"].get("Labels") or {})
 
@@ -284,13 +288,14 @@ class Engine:
         """
         try:
             await self._call(self._create, spec)
-        except docker_client.ImageNotFound as exc:
-            message = f"the engine has no image {spec.image.tag!r} ({spec.image.id[:19]}) any more"
-            raise SandboxFailed(Failure(Reason.IMAGE_NOT_FOUND, message)) from exc
         except EngineSilent as exc:
             raise CreateUnclear(Failure(Reason.START_FAILED, str(exc))) from exc
-        except (EngineError, docker_client.NotFound) as exc:
-            raise SandboxFailed(Failure(Reason.START_FAILED, str(exc))) from exc
+        except EngineError as exc:
+            failure = Failure(Reason.START_FAILED, str(exc))
+            if isinstance(exc.__cause__, docker_client.ImageNotFound):
+                message = f"the engine has no image {spec.image.tag!r} ({spec.image.id[:19]}) any more"
+                failure = Failure(Reason.IMAGE_NOT_FOUND, message)
+            raise SandboxFailed(failure) from exc
 
     async def start(self, name: str, *, on_death: Callable[[], None]) -> None:
         """Start a created container; ``on_death`` is called in the event loop when the engine tells of its death.
@@ -301,7 +306,7 @@ class Engine:
         self.watch(name, on_death=on_death)
         try:
             await self._call(self._client.start, name)
-        except (EngineError, docker_client.NotFound) as exc:
+        except EngineError as exc:
             raise SandboxFailed(Failure(Reason.START_FAILED, str(exc))) from exc
 
     def watch(self, name: str, *, on_death: Callable[[], None]) -> None:
@@ -328,7 +333,7 @@ class Engine:
                 with anyio.move_on_after(_REMOVAL_WAIT_S):
                     await watched.removed.wait()
             log = await self._call(self._log_tail, name)
-        except docker_client.NotFound:
+        except NotThere:
             return Death(137, False, "", "removed")
         return Death(int(state["ExitCode"]), bool(state["OOMKilled"]), log, "killed" if killed else "")
 
@@ -336,7 +341,7 @@ class Engine:
         """Return the end of a container's output; empty if there is no such container."""
         try:
             return await self._call(self._log_tail, name)
-        except docker_client.NotFound:
+        except NotThere:
             return ""
 
     async def remove(self, name: str) -> None:
@@ -346,7 +351,7 @@ class Engine:
             EngineError: the engine failed; the container may still be there.
         """
         self._watched.pop(name, None)
-        with contextlib.suppress(docker_client.NotFound):
+        with contextlib.suppress(NotThere):
             await self._call(self._remove, name)
 
     async def list_ours(self, server_id: str) -> list[ContainerRef]:
@@ -433,9 +438,9 @@ class Engine:
             value = await anyio.to_thread.run_sync(function, *args, limiter=self._threads, abandon_on_cancel=True)
             outcome = "ok"
             return value
-        except docker_client.NotFound:
+        except docker_client.NotFound as exc:
             outcome = "not_found"
-            raise
+            raise NotThere(docker_client.explain(exc)) from exc
         except docker_client.APIError as exc:
             outcome = "refused"
             raise EngineError(docker_client.explain(exc)) from exc

@@ -83,7 +83,7 @@ def _check(result: int) -> None:
 
 
 class _Spawner:
-    """``_statuses``: the commands' sockets by descriptor, with the pid. ``_running``: the descriptors, or ``_NOBODY``, by pid."""
+    """``_statuses``: commands' sockets by descriptor, with the pid; ``_running``: the descriptors (or ``_NOBODY``) by pid."""
 
     def __init__(self) -> None:
         self._requests = _socket.socket(fileno=REQUESTS_FD)

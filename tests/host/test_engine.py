@@ -260,6 +260,17 @@ async def test_removal_that_fails(engine: Engine, client: Client) -> None:
         await engine.remove("x")
 
 
+@pytest.mark.parametrize("error", [api_error(404, "injected", NotFound), api_error(500, "injected")])
+async def test_whatever_is_said_to_a_look_around_is_an_error_of_the_engines(
+    engine: Engine, client: Client, error: Exception
+) -> None:
+    """Also "not found", which nothing that is asked for everything can mean: it ended the host once."""
+    client.answers["containers"] = error
+    for look in (lambda: engine.list_ours("a"), engine.written_bytes):
+        with pytest.raises(EngineError, match="injected"):
+            await look()
+
+
 async def test_list_ours(engine: Engine, client: Client) -> None:
     client.answers["containers"] = [
         {"Id": "1", "Names": ["/ors-a-b"], "Labels": {"ors-host.server": "a"}, "State": "running"},
