@@ -198,8 +198,9 @@ class Pool:
     def _wanted(self) -> dict[Image, int]:
         """Return how many are to wait of each image."""
         images = tuple(self._images())
-        for old in self._demand.keys() - set(images):
-            del self._demand[old]
+        for known in (self._demand, self._pauses):
+            for old in known.keys() - {*images, *(member.image for member in self._members)}:
+                del known[old]
         if self._memory_is_short():
             return dict.fromkeys(images, 0)
         return {image: self._wanted_of(image) for image in images}
