@@ -41,6 +41,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     wheels         packages for builds without an index
     progress       long steps on a terminal
     disk           keeps containers from filling it
+    usage          what containers use of processors and memory
     egress         the way out of containers: a proxy on a unix socket
     proxy_request  what is asked of it
     network        its own way out: names to addresses, addresses to sockets
@@ -58,6 +59,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     metrics        what Prometheus is told
     patience       work that is seen through although its caller was cancelled
     files          how much is in a directory tree
+    cgroups        what the kernel counts for one container
     sse            events → bytes
     lifecycle      a session's states, as a table
     config         settings from flags, variables and a file; where each comes from

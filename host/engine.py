@@ -241,6 +241,17 @@ class Engine:
             return []
         return [int(row[0]) for row in found["Processes"] or ()]
 
+    async def stats(self, name: str) -> Mapping[str, Any] | None:
+        """Return what the engine counts for a container, as its API has it; None if there is no such container.
+
+        Raises:
+            EngineError: the engine failed.
+        """
+        try:
+            return await self._call(partial(self._client.stats, stream=False, one_shot=True), name)
+        except NotThere:
+            return None
+
     async def has_quota(self, tag: str, labels: Mapping[str, str]) -> bool:
         """Tell whether the engine's storage driver can limit what a container writes, by making one of an image.
 

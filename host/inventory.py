@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from host import docker_client
+from host.cgroups import of_stats
 from host.engine import LABEL_ROLE, LABEL_SANDBOX, LABEL_SERVER, RUNTIME_DIR
 from host.errors import StartupError
 from host.state_view import Life, StateView
@@ -247,20 +248,16 @@ def _view(item: Mapping[str, Any], views: dict[Path, StateView]) -> StateView:
 
 
 def _use(before: Mapping[str, Any], after: Mapping[str, Any]) -> Use | None:
-    try:
-        memory = after["memory_stats"]
-        details = memory.get("stats") or {}
-        cache = details.get("total_inactive_file", details.get("inactive_file", 0))  # cgroup v1's name, v2's name
-        cpu_s = (after["cpu_stats"]["cpu_usage"]["total_usage"] - before["cpu_stats"]["cpu_usage"]["total_usage"]) / 1e9
-        elapsed_s = _seconds(after["read"]) - _seconds(before["read"])
-        return Use(
-            memory_bytes=max(0, memory["usage"] - cache),
-            memory_limit_bytes=memory["limit"],
-            cpus=max(0.0, cpu_s / elapsed_s) if elapsed_s > 0 else 0.0,
-            processes=(after.get("pids_stats") or {}).get("current"),
-        )
-    except (KeyError, ValueError):  # it ended in between
+    first, last = of_stats(before), of_stats(after)
+    if first is None or last is None:  # it ended in between
         return None
+    elapsed_s = _seconds(after["read"]) - _seconds(before["read"])
+    return Use(
+        memory_bytes=last.memory_bytes,
+        memory_limit_bytes=after["memory_stats"]["limit"],
+        cpus=max(0.0, (last.cpu_s - first.cpu_s) / elapsed_s) if elapsed_s > 0 else 0.0,
+        processes=(after.get("pids_stats") or {}).get("current"),
+    )
 
 
 def _seconds(timestamp: str) -> float:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 Start = Literal["warm", "cold", "adopted"]
+Look = Callable[[], float | Mapping[str, float]]
 
 _CREATION_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _CALL_S = (0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1, 5, 15, 60, 300, 1800, 3600)
@@ -77,9 +78,12 @@ class Metrics:
         """Count a container that was started beforehand in vain."""
         self._warm_deaths.labels(image).inc()
 
-    def show(self, name: str, help_text: str, look: Callable[[], float | Mapping[str, float]], label: str = "") -> None:
-        """Have a gauge looked at whenever somebody asks; ``look`` returns a value, or one for each value of ``label``."""
-        self._registry.register(_Looked(name, help_text, look, label))
+    def show(self, name: str, help_text: str, look: Look, label: str = "", *, counter: bool = False) -> None:
+        """Have a gauge, or a counter, looked at whenever somebody asks.
+
+        ``look`` returns a value, or one for each value of ``label``.
+        """
+        self._registry.register(_Looked(name, help_text, look, label, counter=counter))
 
     def expose(self, accept: str) -> tuple[bytes, str]:
         """Return everything in the form that fits an ``Accept`` header, and the name of that form."""
@@ -88,23 +92,24 @@ class Metrics:
 
 
 class _Looked(Collector):
-    def __init__(self, name: str, help_text: str, look: Callable[[], float | Mapping[str, float]], label: str) -> None:
+    def __init__(self, name: str, help_text: str, look: Look, label: str, *, counter: bool) -> None:
+        self._kind = CounterMetricFamily if counter else GaugeMetricFamily
         self._name = name
         self._help = help_text
         self._look = look
         self._label = label
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
+    def describe(self) -> Iterable[Metric]:
         """Nothing is known before it is asked for."""
         return ()
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         """Look."""
         found = self._look()
-        gauge = GaugeMetricFamily(self._name, self._help, labels=[self._label] if self._label else ())
+        family = self._kind(self._name, self._help, labels=[self._label] if self._label else ())
         if isinstance(found, Mapping):
             for value, number in found.items():
-                gauge.add_metric([value], number)
+                family.add_metric([value], number)
         else:
-            gauge.add_metric([], found)
-        yield gauge
+            family.add_metric([], found)
+        yield family

@@ -43,6 +43,7 @@ from host.patience import Patience
 from host.rules import Rules
 from host.settings import Settings
 from host.state import Assignment, StateDir
+from host.usage import UsageWatch
 from sandbox_runtime.frames import FrameTooLarge
 from sandbox_runtime.messages import EpisodeState, Hello, Method
 
@@ -115,6 +116,7 @@ class SandboxHost:
         self._alive: set[str] = set()
         self._unclear: set[str] = set()
         self._leftovers: set[str] = set()
+        self.usage = UsageWatch(engine, state.server_id, lambda: self._alive)
 
     @property
     def leftovers(self) -> int:

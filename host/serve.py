@@ -99,6 +99,7 @@ async def _serve(
                 with closing(host.intake):
                     async with Catalog.open(host, settings.image) as catalog, anyio.create_task_group() as tasks:
                         tasks.start_soon(host.disk.run)
+                        tasks.start_soon(host.usage.run)
                         tasks.start_soon(_ask_engine, engine)
                         await _run(settings, keys, host, catalog, tasks, sock, starting, stop)
                         tasks.cancel_scope.cancel()
@@ -170,6 +171,22 @@ def _show(host: SandboxHost, capacity: Capacity, pool: Pool, sessions: Sessions)
     show("ors_host_leftover_containers", "Containers that could not be removed yet.", lambda: host.leftovers)
     show("ors_host_kept_result_bytes", "Results kept for clients that reconnect.", lambda: sessions.kept_bytes)
     show("ors_host_engine_up", "1 if the container engine answers.", lambda: host.engine.problem is None)
+    usage = host.usage
+    memory, cpus = (lambda used: used.memory_bytes), (lambda used: used.cpu)
+    for name, help_text, look in (
+        ("ors_host_containers_memory_bytes", "Memory of an image's containers.", lambda: usage.by_image(memory, sum)),
+        ("ors_host_container_memory_max_bytes", "Memory of the largest of them.", lambda: usage.by_image(memory, max)),
+        ("ors_host_containers_cpus", "Processors that an image's containers use.", lambda: usage.by_image(cpus, sum)),
+        ("ors_host_container_cpus_max", "Processors that the busiest of them uses.", lambda: usage.by_image(cpus, max)),
+    ):
+        show(name, help_text, look, "image")
+    show(
+        "ors_host_containers_cpu_seconds",
+        "Processor time that an image's containers have used.",
+        usage.cpu_seconds,
+        "image",
+        counter=True,
+    )
 
 
 def _only(group: BaseExceptionGroup[BaseException]) -> StartupError | None:
