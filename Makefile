@@ -12,7 +12,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup venv engine base check test soak bench demo examples clean
+.PHONY: help setup venv engine base check docs test soak bench demo examples clean
 
 help: ## Show this list
 	@sed -n -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -36,10 +36,15 @@ engine: ## Find a Docker engine, or install and start one (root on Debian or Ubu
 base: venv engine ## Build the base image of the environments
 	@$(BIN)/python -m host.base_image
 
-check: venv ## Formatting, lint and types
+check: venv ## Formatting, lint, types and documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	@$(MAKE) --no-print-directory docs
+
+docs: venv ## Build the documentation: docs/_build/index.html
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build
+	@echo "docs: docs/_build/index.html"
 
 test: setup ## Run the test suite (ARGS="-k name" to choose)
 	$(BIN)/pytest $(ARGS)
@@ -57,4 +62,4 @@ demo: examples ## Serve the examples and play whole episodes on them
 	@$(BIN)/python examples/demo.py
 
 clean: ## Remove what was made in this folder (images and engine stay)
-	rm -rf $(VENV) build dist bench/.cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build bench/.cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

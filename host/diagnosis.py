@@ -145,7 +145,7 @@ def _kernel(machine: Machine, images: tuple[Settings, ...]) -> Iterator[Finding]
             "gvisor",
             "problem",
             f"--isolation gvisor is set, and the engine has no OCI runtime {GVISOR!r}",
-            "install gVisor and register it: bash images/gvisor.sh (root, Debian or Ubuntu), or README: Profiles",
+            "install gVisor and register it: bash images/gvisor.sh (root, Debian or Ubuntu), or docs/how-to/gvisor.md",
         )
     else:
         found = (

@@ -137,7 +137,7 @@ def check_runtimes(profile: Profile, oci_runtimes: Collection[str]) -> None:
         raise StartupError(
             f"--isolation gvisor needs the OCI runtime {GVISOR!r}, and the Docker engine has only "
             f"{', '.join(sorted(oci_runtimes)) or 'its own'}; install gVisor and register it in the engine "
-            "(README: Profiles), or choose another profile"
+            "(docs/how-to/gvisor.md), or choose another profile"
         )
 
 
