@@ -13,6 +13,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     listening      the port: taken, answered while the host starts, then by the application
     recovery       at the start: what an earlier host left is adopted or removed
     app            HTTP: the one place where an error becomes a response
+    access_log     a line for each request, at level debug
     auth           API keys: who may ask for what
     routes         a handler for each endpoint: parse, ask, answer
     parsing        requests → values

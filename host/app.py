@@ -8,6 +8,7 @@ from weakref import WeakSet
 import structlog
 from aiohttp import web
 
+from host.access_log import access_log, what_is_asked
 from host.auth import Keys, guard
 from host.catalog import Catalog
 from host.connections import SERVED
@@ -45,10 +46,10 @@ def make_app(
                 {"detail": exc.reason, "reason": "http_error"}, status=exc.status, headers=_allow(exc)
             )
         except Exception as exc:
-            log.exception("request_failed", method=request.method, path=request.path)
+            log.exception("request_failed", **what_is_asked(request))
             return _response(HostError(f"internal error: {type(exc).__name__}"))
 
-    app = web.Application(middlewares=[errors, guard(keys or Keys())], client_max_size=max_body_bytes)
+    app = web.Application(middlewares=[*access_log(), errors, guard(keys or Keys())], client_max_size=max_body_bytes)
     app[SERVED] = WeakSet()
     app[BODY_LIMITS] = BodyLimits(max_bytes=max_body_bytes, timeout_s=body_timeout_s)
     app.add_routes(list(Routes(catalog, sessions).table()))

@@ -147,7 +147,8 @@ class SandboxHost:
             OSError: its socket can't be made.
         """
         if self.egress is not None and rules.egress is not None:
-            self._outlets[name] = self.egress.outlet(directory / OUTLET_NAME, rules.egress)
+            with structlog.contextvars.bound_contextvars(container=name):
+                self._outlets[name] = self.egress.outlet(directory / OUTLET_NAME, rules.egress)
 
     def enlist(self, name: str) -> None:
         """Keep ``sweep()`` off a container that is about to be created."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import signal
@@ -24,6 +25,7 @@ from host.engine import LABEL_SERVER, Engine, EngineError
 from host.errors import Failure, Reason, StartupError
 from host.isolation import check_runtimes, missing_memory
 from host.listening import answering_that_it_starts, bind, listening, url_of
+from host.logs import heed_loop
 from host.memory import give_back_memory, keep_no_memory
 from host.patience import Patience
 from host.pool import Pool
@@ -60,6 +62,7 @@ async def serve(
     Raises:
         StartupError: it can't start; the sentence says why and what to do.
     """
+    heed_loop(asyncio.get_running_loop())
     stop = stop or anyio.Event()
     try:
         async with anyio.create_task_group() as tasks:

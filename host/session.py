@@ -16,6 +16,7 @@ import structlog
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint_if_cancelled
 
+from host import logs
 from host.calls import Calls, KeptResults, Outcome, ToolCall
 from host.engine import ContainerRef, Image
 from host.episode import Episode
@@ -141,6 +142,7 @@ class Session:
                 raise AssertionError("a session lives once")
         await checkpoint_if_cancelled()  # a close while the answer was on its way
         self._sandbox, self._episode = sandbox, episode
+        logs.belongs(sandbox.name, self.sid)
         self._state = move(self._state, Event.CONSTRUCTED)
         self._created.set()
         start: Start = "adopted" if isinstance(self._origin, Survivor) else "warm" if sandbox.waited else "cold"
@@ -215,6 +217,8 @@ class Session:
             self.failure = Failure(Reason.HOST_SHUTDOWN, "the server is shutting down")
         self._state = move(move(self._state, Event.CLOSE), Event.REMOVED)
         self._origin = None
+        if self._sandbox is not None:
+            logs.forget(self._sandbox.name)
         self._calls.close(self._last_words())
         for event in (self._created, self._settled, self._closed):
             event.set()
@@ -360,6 +364,7 @@ class Session:
         return call
 
     async def _run_call(self, call: ToolCall, method: Method, params: Mapping[str, Any]) -> None:
+        structlog.contextvars.bind_contextvars(session=self.sid, environment=self.environment, call=call.id)
         asked_at = self._clock()
         outcome: Outcome | None = None
         try:
