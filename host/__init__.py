@@ -50,6 +50,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     process_engine  an engine whose containers are processes, for ``ors-host dev``
     engine         Docker: create, start, remove, list what is ours, tell of deaths
     docker_client  the one module that imports ``docker``
+    placement      where this process's paths are on the engine's machine
     channel        requests and answers over the unix socket, matched by id
     doorstep       the socket that a runtime dials, and what guards it
     requests       the open ones of a channel, by id
@@ -58,6 +59,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     state_view     a state directory seen from outside: whether a host lives there, and how it is reached
     state          the state directory: identity, lock, sockets
     metrics        what Prometheus is told
+    notify         tells systemd
     patience       work that is seen through although its caller was cancelled
     files          how much is in a directory tree
     cgroups        what the kernel counts for one container

@@ -195,7 +195,10 @@ def _state_dir(machine: Machine) -> Iterator[Finding]:
     if view is None:
         return
     size = longest_socket_path(view.path)
-    if size > MAX_SOCKET_PATH_BYTES:
+    if machine.misplaced is not None:
+        found, _, advice = machine.misplaced.partition(". ")
+        yield Finding("state directory", "problem", found, advice)
+    elif size > MAX_SOCKET_PATH_BYTES:
         advice = f"a path that is {size - MAX_SOCKET_PATH_BYTES} bytes shorter, with --state-dir"
         yield Finding("state directory", "problem", f"{view.path} is too long for a unix socket's path", advice)
     elif view.life is Life.ALIVE:

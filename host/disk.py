@@ -53,7 +53,10 @@ class DiskWatch:
     @property
     def measures_files(self) -> bool:
         """True if the containers' files can be read here; else the engine is asked, which doesn't count inodes."""
-        return os.geteuid() == 0 and self._engine.writes_to_files and self._engine.storage_dir.is_dir()
+        engine = self._engine
+        if os.geteuid() != 0 or not engine.writes_to_files:
+            return False
+        return engine.storage_dir.is_dir() and engine.placement.on_engine(engine.storage_dir) == engine.storage_dir
 
     def watch(self, name: str, on_full: Callable[[], None], limit: Usage) -> None:
         """Watch a container that is about to be made; ``on_full`` is called once if it goes over its limits."""

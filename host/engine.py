@@ -24,6 +24,7 @@ import structlog
 from host import docker_client
 from host.errors import Failure, Reason, SandboxFailed
 from host.isolation import Confinement
+from host.placement import Placement, own_container_ids
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -53,6 +54,11 @@ _REMOVAL_WAIT_S = 0.5
 _REMOVAL_TIMEOUT_S = 10
 _LOG_LIMITS = {"max-size": "1m", "max-file": "2"}
 _OPEN_FILES = 4096
+_NO_SOURCE = "bind source path does not exist"
+_UNSEEN = (
+    "; the engine looks for it on its own machine: the host must run there, or in a container of that engine with its state "
+    "directory and data folders mounted"
+)
 _CPU_SHARES = 256
 """A quarter of what others get by default: where processors are short, containers wait for the host and the engine."""
 
@@ -139,6 +145,9 @@ class Engine:
     confines: ClassVar[bool] = True
     """False if what it calls containers is neither shut in nor limited."""
 
+    placement = Placement()
+    """Where this process's paths are on the engine's machine."""
+
     def __init__(self, client: docker_client.APIClient, info: Mapping[str, Any]) -> None:
         self._client = client
         self._info = info
@@ -161,6 +170,7 @@ class Engine:
         try:
             info = await anyio.to_thread.run_sync(client.info)
             engine = cls(client, info)
+            engine.placement = await anyio.to_thread.run_sync(placement_of, client)
             watcher = _DeathWatch(client, engine._told)
             watcher.start()
             try:
@@ -230,11 +240,13 @@ class Engine:
         return {item["Names"][0].lstrip("/"): int(item.get("SizeRw") or 0) for item in found}
 
     async def processes(self, name: str) -> list[int]:
-        """Return the ids, on the engine's machine, of a container's processes; none if it doesn't run.
+        """Return the ids of a container's processes; none if it doesn't run, or if ids are others here than on its machine.
 
         Raises:
             EngineError: the engine failed.
         """
+        if not self.placement.shares_processes:
+            return []
         try:
             found = await self._call(self._client.top, name, "-o pid")
         except NotThere:
@@ -302,7 +314,7 @@ class Engine:
         except EngineSilent as exc:
             raise CreateUnclear(Failure(Reason.START_FAILED, str(exc))) from exc
         except EngineError as exc:
-            failure = Failure(Reason.START_FAILED, str(exc))
+            failure = Failure(Reason.START_FAILED, f"{exc}{_UNSEEN if _NO_SOURCE in str(exc) else ''}")
             if isinstance(exc.__cause__, docker_client.ImageNotFound):
                 message = f"the engine has no image {spec.image.tag!r} ({spec.image.id[:19]}) any more"
                 failure = Failure(Reason.IMAGE_NOT_FOUND, message)
@@ -410,7 +422,9 @@ class Engine:
             ],
             log_config=docker_client.LogConfig(type="json-file", config=_LOG_LIMITS),
             mounts=[
-                docker_client.Mount(place, str(directory), type="bind", read_only=True)
+                docker_client.Mount(
+                    place, str(self.placement.on_engine(directory) or directory), type="bind", read_only=True
+                )
                 for place, directory in {RUNTIME_DIR: spec.socket_dir, **spec.mounts}.items()
             ],
             group_add=[str(gid) for gid in spec.extra_groups],
@@ -475,6 +489,14 @@ class Engine:
             case "die":
                 watched.died.set()
                 watched.on_death()
+
+
+def placement_of(client: docker_client.APIClient) -> Placement:
+    """Return where this process's paths are on the engine's machine, by asking whether it is in a container of the engine's."""
+    for own_id in own_container_ids():
+        with contextlib.suppress(docker_client.NotFound):
+            return Placement.in_container(client.inspect_container(own_id))
+    return Placement()
 
 
 @dataclass

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from host import docker_client
-from host.engine import LABEL_RUNTIME
+from host.engine import LABEL_RUNTIME, placement_of
+from host.errors import StartupError
 from host.settings import Settings
 from host.state_view import StateView
 
@@ -40,6 +41,8 @@ class Machine:
     engine_problem: str | None = None
     images: Mapping[str, str | None] = field(default_factory=dict)
     """Of the images to be served: tag → version of the runtime in it ("" if it is no image of ours), None if it is missing."""
+    misplaced: str | None = None
+    """Why the engine can't find the state directory, if so."""
     uid: int = 0
     state: StateView | None = None
     state_room: Room | None = None
@@ -56,21 +59,26 @@ class Machine:
         engine: Mapping[str, Any] | None = None
         problem: str | None = None
         images: dict[str, str | None] = {}
+        misplaced: str | None = None
+        state_dir = settings.state_dir.expanduser().absolute()
         try:
             client = docker_client.connect(timeout_s=_ENGINE_TIMEOUT_S)
             with contextlib.closing(client):
                 engine = client.info()
                 images = {tag: _runtime_of(client, tag) for tag in settings.image}
+                placement_of(client).check(state_dir, "the state directory", "--state-dir")
         except docker_client.EngineUnavailable as exc:
             problem = docker_client.explain(exc.__cause__ if isinstance(exc.__cause__, Exception) else exc)
+        except StartupError as exc:
+            misplaced = str(exc)
         except docker_client.ERRORS as exc:
             problem = docker_client.explain(exc)
-        state_dir = settings.state_dir.expanduser().absolute()
         return cls(
             engine_address=address,
             engine=engine,
             engine_problem=problem,
             images=images,
+            misplaced=misplaced,
             uid=os.geteuid(),
             state=StateView.of(state_dir),
             state_room=_room(state_dir),

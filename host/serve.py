@@ -27,6 +27,7 @@ from host.isolation import check_runtimes, missing_memory
 from host.listening import answering_that_it_starts, bind, listening, url_of
 from host.logs import heed_loop
 from host.memory import give_back_memory, keep_no_memory
+from host.notify import notify
 from host.patience import Patience
 from host.pool import Pool
 from host.recovery import recover
@@ -92,6 +93,7 @@ async def _serve(
                 check_runtimes(settings.for_image(tag).isolation, engine.oci_runtimes)
             host = SandboxHost(engine, state, settings, egress=egress, patience=patience)
             if engine.confines:
+                _check_places(host)
                 await _limit_disk(host)
                 _warn_of_files_in_memory(host)
             log.info("starting_catalog", images=settings.image)
@@ -148,7 +150,9 @@ async def _run(
             server=host.state.server_id,
             key_needed=keys.needed,
         )
+        notify("READY=1")
         await stop.wait()
+        notify("STOPPING=1")
         pool.close()
         log.info("stopping", sessions=len(sessions), on_exit=settings.on_exit, grace_s=settings.shutdown_grace_s)
         grace_s = settings.shutdown_grace_s
@@ -214,6 +218,17 @@ async def _egress(settings: Settings) -> AsyncIterator[Egress | None]:
     # An image's catalog container may be replaced, or a new image's started, while its predecessor is still being removed.
     async with Egress.open(max_sandboxes=settings.max_sessions + 3 * len(settings.image)) as egress:
         yield egress
+
+
+def _check_places(host: SandboxHost) -> None:
+    """Refuse directories that the engine can't find.
+
+    Raises:
+        StartupError: this is a container, and one is not mounted into it.
+    """
+    host.engine.placement.check(host.state.path, "the state directory", "--state-dir")
+    for folder in host.data.values():
+        host.engine.placement.check(folder, "the data folder", "--data")
 
 
 async def _limit_disk(host: SandboxHost) -> None:

@@ -21,6 +21,7 @@ import anyio
 
 from host.engine import LABEL_ROLE, LABEL_RUNTIME, LABEL_SERVER, ContainerRef, ContainerSpec, Death, Image, ImageMissing
 from host.errors import Failure, Reason, SandboxFailed
+from host.placement import Placement
 from host.sandbox import Role
 from sandbox_runtime import frames, messages
 from sandbox_runtime.messages import Fault
@@ -243,6 +244,7 @@ class FakeEngine:
     """An engine whose containers are tasks. ``hooks`` by method name run first: they may wait, or raise."""
 
     confines = True
+    placement = Placement()
 
     def __init__(self, remapped_root: tuple[int, int] | None = None) -> None:
         self.remapped_root = remapped_root
@@ -346,6 +348,12 @@ class FakeEngine:
 
     async def written_bytes(self) -> dict[str, int]:
         return {}
+
+    async def processes(self, name: str) -> list[int]:
+        return []
+
+    async def stats(self, name: str) -> None:
+        return None
 
     async def list_ours(self, server_id: str) -> list[ContainerRef]:
         await self._hook("list_ours", server_id)

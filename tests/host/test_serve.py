@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
@@ -19,6 +20,7 @@ from structlog.testing import capture_logs
 from host import serve as serve_module
 from host.engine import EngineError
 from host.errors import StartupError
+from host.placement import Mount, Placement
 from host.sandbox import Role, Sandbox, SandboxHost
 from host.serve import serve
 from host.settings import Settings
@@ -209,6 +211,33 @@ async def test_state_directory_in_use(options: Options, state_dir: Path, engine:
 
 async def test_state_directory_too_long(options: Options, state_dir: Path) -> None:
     assert "too long for a unix socket path" in await refusal(options(state_dir=state_dir / ("d" * 100)))
+
+
+async def test_in_a_container_without_its_directories(options: Options, engine: FakeEngine, tmp_path: Path) -> None:
+    """The engine would look for them on its own machine."""
+    engine.placement = Placement((Mount(tmp_path, Path("/srv")),))
+    inside = {"state_dir": Path("/tmp/ors-nowhere")}
+    try:
+        assert "the state directory /tmp/ors-nowhere is only in there" in await refusal(options(**inside))
+    finally:
+        shutil.rmtree(inside["state_dir"])
+    engine.placement = Placement((Mount(options().state_dir, Path("/srv")),))
+    assert f"the data folder {tmp_path} is only in there" in await refusal(options(data=(str(tmp_path),)))
+
+
+async def test_systemd_is_told(options: Options, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(0)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        stop = anyio.Event()
+        serving = asyncio.create_task(serve(options(), stop=stop))
+        with pytest.raises(BlockingIOError):  # not before it serves
+            systemd.recv(100)
+        await url(log, serving)
+        stop.set()
+        await serving
+        assert [systemd.recv(100), systemd.recv(100)] == [b"READY=1", b"STOPPING=1"]
 
 
 async def test_image_missing(options: Options) -> None:
