@@ -1,0 +1,4 @@
+import { serve } from './server.js';
+import { NodeEnv } from './env.js';
+
+serve([NodeEnv], { port: 8080 });
