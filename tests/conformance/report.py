@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .differences import OPENREWARD, ORS, TABLE
+from .differences import OPENREWARD, ORS, TABLE, Difference
 from .running import Outcome
 
 PAGE = Path(__file__).with_name("DIFFERENCES.md")
@@ -19,20 +19,20 @@ This page is made from `tests/conformance/differences.py` by `python -m tests.co
 """
 
 
-def page() -> str:
+def page(head: str = _HEAD, table: Sequence[Difference] = TABLE) -> str:
     """Return the text of ``DIFFERENCES.md``."""
-    lines = [_HEAD, f"| | {ORS} | {OPENREWARD} | ors-host | why |", "|---|---|---|---|---|"]
-    for row in TABLE:
+    lines = [head, f"| | {ORS} | {OPENREWARD} | ors-host | why |", "|---|---|---|---|---|"]
+    for row in table:
         cells = [row.name, row.theirs.get(ORS, ""), row.theirs.get(OPENREWARD, ""), row.ours, row.why]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join([*lines, ""])
 
 
-def summary(outcomes: Mapping[tuple[str, str], Outcome]) -> list[str]:
+def summary(outcomes: Mapping[tuple[str, str], Outcome], table: Sequence[Difference] = TABLE) -> list[str]:
     """Return the lines for the end of a run."""
     counted = {dialect: [o for (found, _), o in outcomes.items() if found == dialect] for dialect in (ORS, OPENREWARD)}
     lines = [f"{'exchanges with this difference':<58}{ORS:>10}{OPENREWARD:>12}"]
-    for row in TABLE:
+    for row in table:
         numbers = {d: sum(o.by_difference.get(row.name, 0) for o in found) for d, found in counted.items()}
         lines.append(f"  {row.name:<56}{numbers[ORS] or '–':>10}{numbers[OPENREWARD] or '–':>12}")
     totals = {dialect: sum(outcome.exchanges for outcome in found) for dialect, found in counted.items()}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import aiohttp
 
 from . import flows_calls, flows_discovery, flows_session  # noqa: F401 - importing them fills the list
-from .differences import TABLE
+from .differences import TABLE, Difference
 from .flows import FLOWS, Flow
 from .replies import Exchange, Reply, Request
 from .talk import Talk
@@ -39,13 +39,17 @@ def cases(dialect: str) -> list[Case]:
 
 
 async def run(
-    selected: Sequence[Case], reference: dict[str, str], ours: dict[str, str]
+    selected: Sequence[Case],
+    reference: dict[str, str],
+    ours: dict[str, str],
+    table: Sequence[Difference] = TABLE,
 ) -> dict[tuple[str, str], Outcome]:
     """Run flows and compare.
 
     Args:
         reference: address of an SDK's own server by the name of the environments' folder.
         ours: address of our server with an image of the same folder.
+        table: the differences that are meant.
     """
     slots = asyncio.Semaphore(AT_ONCE)
     outcomes: dict[tuple[str, str], Outcome] = {}
@@ -62,7 +66,7 @@ async def run(
         if isinstance(theirs, BaseException) or isinstance(mine, BaseException):
             outcomes[dialect, flow.name] = Outcome(unlisted=[f"the flow failed: theirs {theirs!r}, ours {mine!r}"])
         else:
-            outcomes[dialect, flow.name] = _compare(dialect, theirs, mine)
+            outcomes[dialect, flow.name] = _compare(dialect, theirs, mine, table)
 
     async with asyncio.TaskGroup() as tasks:
         for dialect, flow in sorted(selected, key=lambda case: not case[1].patient):
@@ -77,7 +81,12 @@ async def _record(flow: Flow, dialect: str, url: str) -> list[tuple[Request, Rep
         return talk.recorded
 
 
-def _compare(dialect: str, theirs: list[tuple[Request, Reply]], ours: list[tuple[Request, Reply]]) -> Outcome:
+def _compare(
+    dialect: str,
+    theirs: list[tuple[Request, Reply]],
+    ours: list[tuple[Request, Reply]],
+    table: Sequence[Difference],
+) -> Outcome:
     outcome = Outcome()
     if len(theirs) != len(ours):
         outcome.unlisted.append(f"{len(theirs)} answers from the SDK's server, {len(ours)} from ours")
@@ -86,7 +95,7 @@ def _compare(dialect: str, theirs: list[tuple[Request, Reply]], ours: list[tuple
         exchange = Exchange(dialect, request, reference, mine)
         outcome.exchanges += 1
         deltas = exchange.deltas()
-        for difference in TABLE if deltas else ():
+        for difference in table if deltas else ():
             if dialect not in difference.theirs:
                 continue
             covered = {delta.place for delta in deltas if difference.covers(exchange, delta)}
