@@ -64,7 +64,7 @@ def ensure_base(client: docker_client.APIClient, steps: Steps) -> str:
     old = inspect_image(client, tag())
     if old is not None and _label(old, LABEL_INPUTS) == inputs:
         return tag()
-    start = _starting_image(client, steps)
+    start = starting_image(client, steps)
     dockerfile = (images_dir() / "Dockerfile").read_text()
     with tempfile.TemporaryDirectory(prefix="ors-host-") as folder:
         index_option = "--no-index"
@@ -128,8 +128,14 @@ def inspect_image(client: docker_client.APIClient, name: str) -> dict[str, Any] 
         raise BuildError(explain(exc)) from exc
 
 
-def _starting_image(client: docker_client.APIClient, steps: Steps) -> str:
-    wanted = _default_start()
+def starting_image(client: docker_client.APIClient, steps: Steps, wanted: str | None = None) -> str:
+    """Return the first of these that can be had: the image that is wanted (if none is, the one that ``images/Dockerfile``
+    names), if the engine has it; the same, pulled; a root filesystem of Debian's packages, which does for any slim Debian.
+
+    Raises:
+        BuildError: none of them.
+    """
+    wanted = wanted or _default_start()
     if inspect_image(client, wanted) is not None:
         steps.say(f"base image: starting from {wanted}, which is here")
         return wanted
