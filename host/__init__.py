@@ -15,15 +15,24 @@ The map, from the top down; a module imports only from those below it (``tests/t
     app            HTTP: the one place where an error becomes a response
     access_log     a line for each request, at level debug
     auth           API keys: who may ask for what
+    dashboard      /ui: its files, and what they ask for
+    overview       what the dashboard shows
     routes         a handler for each endpoint: parse, ask, answer
     parsing        requests → values
     streams        event streams to clients
     sessions       session id → Session
+    timelines      what all sessions have done, for an hour after their end
     session        one session: its sandbox, its calls, its end
     episode        what is said to its runtime, and what the answers mean
     connections    how many clients, and how long a silent one may stay
     catalog        which environments there are, and the questions that need no session
     catalog_container  one image's container that answers them
+    history        the last hour in numbers
+    recording      what was said in episodes: taken from the event loop, masked and kept by a thread
+    transcripts    episodes as files
+    pieces         what was said, in memory
+    timeline       what one session has done, step by step
+    masking        secrets are taken out of what is kept
     calls          one tool call: its outcome, kept for those who reconnect
     pool           where sessions' sandboxes come from: those that wait, started beforehand, or new ones
     demand         how many sessions are asked for at a time

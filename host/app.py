@@ -12,6 +12,7 @@ from host.access_log import access_log, what_is_asked
 from host.auth import Keys, guard
 from host.catalog import Catalog
 from host.connections import SERVED
+from host.dashboard import Dashboard
 from host.errors import BodyTooLarge, HostError, NotFound
 from host.parsing import BODY_LIMITS, BodyLimits
 from host.routes import Routes
@@ -23,7 +24,13 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def make_app(
-    catalog: Catalog, sessions: Sessions, *, max_body_bytes: int, body_timeout_s: float = 60, keys: Keys | None = None
+    catalog: Catalog,
+    sessions: Sessions,
+    *,
+    max_body_bytes: int,
+    body_timeout_s: float = 60,
+    keys: Keys | None = None,
+    dashboard: Dashboard | None = None,
 ) -> web.Application:
     """Return the application over objects that are open already; it owns none of them."""
 
@@ -52,6 +59,8 @@ def make_app(
     app = web.Application(middlewares=[*access_log(), errors, guard(keys or Keys())], client_max_size=max_body_bytes)
     app[SERVED] = WeakSet()
     app[BODY_LIMITS] = BodyLimits(max_bytes=max_body_bytes, timeout_s=body_timeout_s)
+    if dashboard is not None:
+        app.add_routes(list(dashboard.table()))
     app.add_routes(list(Routes(catalog, sessions).table()))
     return app
 

@@ -28,8 +28,8 @@ from pydantic import SecretStr
 from host.errors import Forbidden, StartupError, Unauthorized
 from host.settings import Settings
 
-_OPEN = frozenset({"health", "ready"})
-"""For whoever watches that the server is up; they tell nothing else."""
+_OPEN = frozenset({"health", "ready", "ui_file", "ui_redirect"})
+"""For whoever watches that the server is up, and the dashboard's files, which ask for the key: they tell nothing else."""
 
 _AGENTS = frozenset({"prompt", "task_tools", "call", "ping"})
 """What works on one session, whose id the asker must know."""

@@ -44,11 +44,17 @@ def give_back_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def memory_is_short() -> bool:
-    """Tell whether little of this machine's memory is left. False where that can't be told."""
+def machine_memory() -> tuple[int, int] | None:
+    """Return how many bytes of this machine's memory are available, and how many there are; None where that can't be told."""
     try:
         text = Path("/proc/meminfo").read_text()
         sizes = {line.split(":")[0]: int(line.split()[1]) for line in text.splitlines()}
-        return sizes["MemAvailable"] < _SHORT * sizes["MemTotal"]
+        return sizes["MemAvailable"] * 1024, sizes["MemTotal"] * 1024
     except (OSError, LookupError, ValueError):
-        return False
+        return None
+
+
+def memory_is_short() -> bool:
+    """Tell whether little of this machine's memory is left. False where that can't be told."""
+    memory = machine_memory()
+    return memory is not None and memory[0] < _SHORT * memory[1]

@@ -138,6 +138,7 @@ class Routes:
                 task_spec=task_spec,
                 secrets=secrets,
                 toolset_name=body.toolset_name,
+                task="" if body.split is None else f"{body.split} {body.index}",
             )
         )
         return web.json_response({"sid": sid})

@@ -20,21 +20,26 @@ from host.app import make_app
 from host.auth import Keys, check_exposure
 from host.capacity import Capacity
 from host.catalog import Catalog
+from host.dashboard import Dashboard
 from host.egress import Egress
 from host.engine import LABEL_SERVER, Engine, EngineError
 from host.errors import Failure, Reason, StartupError
+from host.history import History
 from host.isolation import check_runtimes, missing_memory
 from host.listening import answering_that_it_starts, bind, listening, url_of
 from host.logs import heed_loop
 from host.memory import give_back_memory, keep_no_memory
 from host.notify import notify
+from host.overview import Overview
 from host.patience import Patience
 from host.pool import Pool
+from host.recording import Recorder
 from host.recovery import recover
 from host.sandbox import SandboxHost
 from host.sessions import Sessions
 from host.settings import Settings
 from host.state import StateDir
+from host.timelines import Timelines
 
 log = structlog.get_logger()
 
@@ -88,6 +93,7 @@ async def _serve(
     with closing(StateDir.open(settings.state_dir)) as state, closing(bind(settings)) as sock:
         keys = keys.with_operator(state.operator_key)
         check_exposure(keys, settings, sock.getsockname()[0])
+        recorder = Recorder(settings)
         async with open_engine() as engine, _egress(settings) as egress:
             for tag in settings.image:
                 check_runtimes(settings.for_image(tag).isolation, engine.oci_runtimes)
@@ -101,12 +107,12 @@ async def _serve(
                 await starting.enter_async_context(
                     answering_that_it_starts(sock, max_connections=settings.max_connections)
                 )
-                with closing(host.intake):
+                with closing(host.intake), recorder.running():
                     async with Catalog.open(host, settings.image) as catalog, anyio.create_task_group() as tasks:
                         tasks.start_soon(host.disk.run)
                         tasks.start_soon(host.usage.run)
                         tasks.start_soon(_ask_engine, engine)
-                        await _run(settings, keys, host, catalog, tasks, sock, starting, stop)
+                        await _run(settings, keys, host, catalog, recorder, tasks, sock, starting, stop)
                         tasks.cancel_scope.cancel()
     log.info("stopped")
 
@@ -116,6 +122,7 @@ async def _run(
     keys: Keys,
     host: SandboxHost,
     catalog: Catalog,
+    recorder: Recorder,
     tasks: TaskGroup,
     sock: socket.socket,
     starting: AsyncExitStack,
@@ -128,10 +135,18 @@ async def _run(
         leftovers=lambda: host.leftovers,
     )
     pool = Pool(host, capacity, lambda: catalog.images, clock=time.monotonic)
-    sessions = Sessions(host=host, pool=pool, tasks=tasks, clock=time.monotonic)
+    timelines = Timelines(recorder)
+    sessions = Sessions(host=host, pool=pool, tasks=tasks, clock=time.monotonic, timelines=timelines)
     _show(host, capacity, pool, sessions)
+    history = History(timelines.tally, lambda: (len(sessions), capacity.waiting))
+    overview = Overview(host, pool, sessions, history, recorder, started_at=time.time())
     app = make_app(
-        catalog, sessions, max_body_bytes=settings.max_body, body_timeout_s=settings.body_timeout_s, keys=keys
+        catalog,
+        sessions,
+        max_body_bytes=settings.max_body,
+        body_timeout_s=settings.body_timeout_s,
+        keys=keys,
+        dashboard=Dashboard(overview),
     )
     # Only now, when nothing can keep this host from serving any more: a host that can't start leaves sessions as they are.
     await recover(host, sessions)
@@ -139,6 +154,7 @@ async def _run(
     tasks.start_soon(_sweep, host, capacity)
     tasks.start_soon(pool.run)
     tasks.start_soon(catalog.follow)
+    tasks.start_soon(history.run)
     await starting.aclose()
     async with listening(app, sock, max_connections=settings.max_connections):
         url = url_of(sock)

@@ -34,6 +34,7 @@ from host.lifecycle import Clock, Event, State, expiry, move
 from host.metrics import Start
 from host.pool import Pool
 from host.sandbox import Sandbox, SandboxHost
+from host.timeline import Timeline
 from sandbox_runtime.messages import Method
 
 log = structlog.get_logger()
@@ -52,6 +53,8 @@ class SessionSpec:
     task_spec: Mapping[str, Any] = field(repr=False)
     secrets: Mapping[str, str] = field(repr=False)
     toolset_name: str | None = None
+    task: str = ""
+    """A few words that name the task, for whoever looks at the host; made from ``task_spec`` if there are none."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,10 @@ class Session:
         pool: Pool,
         results: KeptResults,
         clock: Callable[[], float],
+        timeline: Timeline,
     ) -> None:
         self.sid = origin.sid
+        self.timeline = timeline
         self.environment = origin.environment
         self.failure: Failure | None = None
         self._origin: SessionSpec | Survivor | None = origin  # may hold secrets: let go of once they are passed on
@@ -149,6 +154,8 @@ class Session:
         seconds = self._clock() - asked_at
         self._host.metrics.session_created(self.environment, start, seconds)
         log.info("session_created", container=sandbox.name, start=start, seconds=round(seconds, 3))
+        task_spec = self._origin.task_spec if isinstance(self._origin, SessionSpec) else None
+        self.timeline.created(sandbox.name, start, seconds, task_spec)
         self._origin = None
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._set_up, episode)
@@ -179,6 +186,7 @@ class Session:
         for call_id in episode.forgotten_calls:
             self._calls.remember(call_id)
         for call_id in (*episode.finished_calls, *episode.running_calls):
+            self.timeline.call_began(call_id, Method.CALL, {})
             tasks.start_soon(self._run_call, self._calls.adopt(call_id), Method.RESULT, {"call_id": call_id})
 
     async def _set_up(self, episode: Episode) -> None:
@@ -189,6 +197,7 @@ class Session:
         else:
             if self._state is State.SETTING_UP:  # not closed while the answer was on its way
                 self._state = move(self._state, Event.SET_UP)
+                self.timeline.set_up()
                 self._settled.set()
 
     async def _expire(self) -> None:
@@ -222,6 +231,7 @@ class Session:
         self._calls.close(self._last_words())
         for event in (self._created, self._settled, self._closed):
             event.set()
+        self.timeline.ended(self.failure or self._error, left_to_next=self._left_to_next)
         reason = self.failure.reason if self.failure else getattr(self._error, "reason", "internal")
         if not self._left_to_next:
             self._host.metrics.session_ended(reason)
@@ -290,7 +300,10 @@ class Session:
             EnvironmentFailed: the environment raised, or returned no blocks.
         """
         await self._wait_settled()
-        return await self._ask(Method.PROMPT)
+        asked_at = self._clock()
+        prompt = await self._ask(Method.PROMPT)
+        self.timeline.prompted(prompt, self._clock() - asked_at)
+        return prompt
 
     async def messages(self) -> bytes:
         """Return the prompt as a conversation (JSON of a list of ``Message``); waits as ``prompt``.
@@ -360,6 +373,7 @@ class Session:
         if call_id is not None and (known := self._calls.find(call_id)):
             return known
         call = self._calls.start(call_id)
+        self.timeline.call_began(call.id, method, params)
         self._tasks.start_soon(self._run_call, call, method, {"call_id": call.id, **params})
         return call
 
@@ -375,6 +389,7 @@ class Session:
             if outcome is None:  # cancelled, because the session is closing
                 outcome = self._last_words()
             self._calls.finish(call, outcome)
+            self.timeline.call_ended(call.id, outcome)
             self._host.metrics.call_ended(self.environment, outcome.event, self._clock() - asked_at)
             self._touch()
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from anyio.abc import TaskGroup
 
 from host.calls import KeptResults
+from host.engine import LABEL_IMAGE
 from host.errors import (
     CapacityExceeded,
     EngineDown,
@@ -24,6 +25,8 @@ from host.lifecycle import State
 from host.pool import Pool
 from host.sandbox import SandboxHost
 from host.session import Session, SessionSpec, Survivor
+from host.timeline import label
+from host.timelines import Timelines
 
 _REMEMBER_S = 3600.0
 _MAX_REMEMBERED = 10_000
@@ -33,13 +36,22 @@ _MAX_REMEMBERED = 10_000
 class Sessions:
     """The registry. Each session runs in a task of ``tasks``, which the server owns."""
 
-    def __init__(self, *, host: SandboxHost, pool: Pool, tasks: TaskGroup, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        host: SandboxHost,
+        pool: Pool,
+        tasks: TaskGroup,
+        clock: Callable[[], float],
+        timelines: Timelines | None = None,
+    ) -> None:
         self._host = host
         self._pool = pool
         self._tasks = tasks
         self._clock = clock
         self._results = KeptResults(host.settings.max_kept_results)
         self.metrics = host.metrics
+        self.timelines = timelines or Timelines()
         self._live: dict[str, Session] = {}
         self._ended: OrderedDict[str, tuple[Failure, float]] = OrderedDict()
         self._closing = False
@@ -70,7 +82,7 @@ class Sessions:
         if spec.sid in self._live:
             raise SessionExists
         self._ended.pop(spec.sid, None)
-        session = Session(spec, host=self._host, pool=self._pool, results=self._results, clock=self._clock)
+        session = self._session(spec)
         self._live[spec.sid] = session
         self._tasks.start_soon(self._run, session)
         async with session.request():
@@ -84,7 +96,7 @@ class Sessions:
         """
         sessions = []
         for survivor in survivors:
-            session = Session(survivor, host=self._host, pool=self._pool, results=self._results, clock=self._clock)
+            session = self._session(survivor)
             self._live[survivor.sid] = session
             self._tasks.start_soon(self._run, session)
             sessions.append(session)
@@ -158,11 +170,27 @@ class Sessions:
         for session in self:
             await session.wait_closed()
 
+    def _session(self, origin: SessionSpec | Survivor) -> Session:
+        begin = self.timelines.begin
+        if isinstance(origin, SessionSpec):
+            tag = origin.image.tag
+            secrets = (*self._host.rules(tag).secrets.values(), *origin.secrets.values())
+            task = origin.task or label(origin.task_spec)
+            timeline = begin(origin.sid, origin.environment, tag, task=task, secrets=secrets)
+        else:
+            tag = origin.container.labels.get(LABEL_IMAGE, "")
+            secrets = tuple(self._host.rules(tag).secrets.values())
+            timeline = begin(origin.sid, origin.environment, tag, secrets=secrets, adopted_age_s=origin.age_s)
+        return Session(
+            origin, host=self._host, pool=self._pool, results=self._results, clock=self._clock, timeline=timeline
+        )
+
     async def _run(self, session: Session) -> None:
         try:
             await session.run()
         finally:
             del self._live[session.sid]
+            self.timelines.finish(session.timeline)
             if session.failure is not None:
                 self.remember(session.sid, session.failure)
 

@@ -234,6 +234,18 @@ class Settings(BaseSettings):
         ByteSize(512 * 1024**2), description="Results kept for reconnection, of all sessions; the oldest go first."
     )
 
+    # What is kept of episodes
+    record: Literal["off", "memory", "directory"] = Field(
+        "off",
+        description="Keep prompts, inputs and outputs: off, in memory for the dashboard, or also as files. Secrets are masked.",
+    )
+    record_dir: Path | None = Field(None, description="Where the files are; by default transcripts in --state-dir.")
+    record_session: ByteSize = Field(ByteSize(16 * 1024**2), description="Most that is kept of one session.")
+    record_memory: ByteSize = Field(
+        ByteSize(256 * 1024**2), description="Most that is kept in memory, of all sessions; the oldest goes first."
+    )
+    record_disk: ByteSize = Field(ByteSize(10 * 1024**3), description="Most that all files take; the oldest go first.")
+
     log_format: Literal["human", "json"] = Field("human", description="How log lines look.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged.")
 
@@ -252,6 +264,7 @@ SECTIONS = {
     "memory": "What one container may use",
     "start_timeout_s": "How long",
     "max_body": "How large",
+    "record": "What is kept of episodes",
     "log_format": "Logging",
 }
 """The first option of each part of the help → its title."""

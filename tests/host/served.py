@@ -7,7 +7,7 @@ import base64
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,20 @@ from host.app import make_app
 from host.auth import Keys
 from host.capacity import Capacity
 from host.catalog import Catalog
+from host.dashboard import Dashboard
 from host.engine import LABEL_SANDBOX
 from host.errors import Failure, Reason
+from host.history import History
 from host.listening import bind, listening
+from host.overview import Overview
 from host.pool import Pool
+from host.recording import Recorder
 from host.sandbox import Role, SandboxHost
 from host.serve import _show
 from host.sessions import Sessions
 from host.settings import Settings
 from host.state import StateDir
+from host.timelines import Timelines
 from tests.host.fakes import TAG, FakeContainer, FakeEngine
 
 Events = list[tuple[str, str]]
@@ -66,6 +71,7 @@ class Server:
     sessions: Sessions
     pool: Pool
     client: aiohttp.ClientSession
+    overview: Overview
 
     async def get(self, path: str, sid: str | None = None, **kwargs: Any) -> tuple[int, Any]:
         """GET; return status and decoded body."""
@@ -157,10 +163,16 @@ async def serving(
     state, sock = StateDir.open(settings.state_dir), bind(settings)
     host = SandboxHost(engine, state, settings)  # type: ignore[arg-type]
     capacity = Capacity(settings.max_sessions, queue_size=settings.queue_size, queue_timeout_s=settings.queue_timeout_s)
+    recorder = Recorder(settings)
+    recording = ExitStack()
+    recording.enter_context(recorder.running())
     try:
         async with Catalog.open(host, tags) as catalog, anyio.create_task_group() as tasks:
             pool = Pool(host, capacity, lambda: catalog.images, clock=time.monotonic)
-            sessions = Sessions(host=host, pool=pool, tasks=tasks, clock=time.monotonic)
+            timelines = Timelines(recorder)
+            sessions = Sessions(host=host, pool=pool, tasks=tasks, clock=time.monotonic, timelines=timelines)
+            history = History(timelines.tally, lambda: (len(sessions), capacity.waiting))
+            overview = Overview(host, pool, sessions, history, recorder, started_at=time.time())
             _show(host, capacity, pool, sessions)
             tasks.start_soon(pool.run)
             tasks.start_soon(catalog.follow)
@@ -170,12 +182,13 @@ async def serving(
                 max_body_bytes=settings.max_body,
                 body_timeout_s=settings.body_timeout_s,
                 keys=Keys.of(settings),
+                dashboard=Dashboard(overview),
             )
             async with (
                 listening(app, sock, max_connections=settings.max_connections),
                 aiohttp.ClientSession(f"http://127.0.0.1:{sock.getsockname()[1]}") as client,
             ):
-                yield Server(engine, host, catalog, sessions, pool, client)
+                yield Server(engine, host, catalog, sessions, pool, client, overview)
                 pool.close()
                 await sessions.close_all(SHUTDOWN)
                 await pool.wait_closed()
@@ -183,5 +196,6 @@ async def serving(
                 await until(lambda: len(host.state.sandbox_ids()) == len(engine.containers))
             tasks.cancel_scope.cancel()
     finally:
+        recording.close()
         sock.close()
         state.close()

@@ -19,6 +19,7 @@ from host.sandbox import Role, Sandbox, SandboxHost
 from host.session import Session, SessionSpec
 from host.settings import Settings
 from host.state import StateDir
+from host.timeline import Timeline
 from tests.host.conftest import state_dir
 from tests.host.fakes import NO_ANSWER, TAG, FakeEngine
 from tests.host.served import until
@@ -51,7 +52,8 @@ def make(engine: FakeEngine, state: StateDir, now: Now, **settings: Any) -> tupl
     host = SandboxHost(engine, state, Settings(**values))  # type: ignore[arg-type]
     spec = SessionSpec(sid="s1", environment="BashEnv", image=engine.images[TAG], task_spec={}, secrets={})
     pool = Pool(host, Capacity(1, queue_size=0, queue_timeout_s=1), lambda: (), clock=now)
-    return Session(spec, host=host, pool=pool, results=KeptResults(host.settings.max_kept_results), clock=now), host
+    results, timeline = KeptResults(host.settings.max_kept_results), Timeline("0", "s1", "BashEnv", TAG)
+    return Session(spec, host=host, pool=pool, results=results, clock=now, timeline=timeline), host
 
 
 async def check_expiry(session: Session) -> None:
