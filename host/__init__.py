@@ -60,7 +60,16 @@ The map, from the top down; a module imports only from those below it (``tests/t
     engine         Docker: create, start, remove, list what is ours, tell of deaths
     docker_client  the one module that imports ``docker``
     placement      where this process's paths are on the engine's machine
-    channel        requests and answers over the unix socket, matched by id
+    runtime_channel  requests and answers over the unix socket, matched by id
+    server_channel  the same, asked of an image's own ORS server
+    server_calls   its calls: each sent once
+    server_asking  questions to it, and its answers, checked
+    server_dialect  what is asked of it, and what its answers mean
+    server_note    what the next host must know of its session
+    server_stream  its streams: bytes → events
+    server_http    HTTP with a server that is not trusted
+    netns          sockets inside a container's network
+    channel        what a sandbox needs of what stands behind it, and the words for its ends
     doorstep       the socket that a runtime dials, and what guards it
     requests       the open ones of a channel, by id
     intake         what all channels share: memory for what comes in, and a process for what is heavy to read
@@ -78,6 +87,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     settings       limits, times and paths
     egress_policy  what containers may reach by name, and which addresses are outside
     isolation      what each profile makes of a container
+    kinds          what an image holds: our runtime, or a server of its own
     errors         what can go wrong, and what a client is told
     logs           how log lines look
     memory         memory that was used once is given back

@@ -132,7 +132,7 @@ def as_json(method: Method, value: Any) -> bytes:
     """
     if isinstance(value, CheckedJSON):
         return value.json
-    return _adapter(method).dump_json(_validated(method, value))
+    return adapter(method).dump_json(_validated(method, value))
 
 
 def as_value(method: Method, value: Any) -> Any:
@@ -142,16 +142,17 @@ def as_value(method: Method, value: Any) -> Any:
         InvalidAnswer: it isn't that.
     """
     if isinstance(value, CheckedJSON):
-        return _adapter(method).validate_json(value.json)
+        return adapter(method).validate_json(value.json)
     return _validated(method, value)
 
 
 def _validated(method: Method, value: Any) -> Any:
     try:
-        return _adapter(method).validate_python(value)
+        return adapter(method).validate_python(value)
     except ValidationError as exc:
         raise InvalidAnswer(describe(exc)[:500]) from exc
 
 
-def _adapter(method: Method) -> TypeAdapter[Any]:
+def adapter(method: Method) -> TypeAdapter[Any]:
+    """Return what a method's answer is checked by."""
     return _ADAPTERS.get(method, _ANYTHING)

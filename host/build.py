@@ -20,7 +20,7 @@ from host.base_image import ensure_base, inspect_image, probe_python
 from host.base_image import tag as base_tag
 from host.build_context import IGNORED_BY_DEFAULT, Folders, ignore_patterns, open_context
 from host.check import CheckReport, check_image
-from host.engine import LABEL_RUNTIME
+from host.kinds import LABEL_RUNTIME
 from host.errors import StartupError
 from host.image_builder import BuildError, StepFailed, run_build
 from host.progress import Detail, Steps

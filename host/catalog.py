@@ -18,8 +18,9 @@ from anyio.abc import TaskGroup
 
 from host.answers import as_json, as_value
 from host.catalog_container import CatalogContainer
-from host.engine import LABEL_RUNTIME, EngineError, Image, ImageMissing
+from host.engine import EngineError, Image, ImageMissing
 from host.errors import EnvironmentFailed, InvalidRequest, QuestionLost, SandboxFailed, StartupError, UnknownEnvironment
+from host.kinds import Kind, kind_of, port_of
 from host.sandbox import SandboxHost
 from sandbox_runtime.messages import ListToolsOutput, Method, Split
 
@@ -213,11 +214,14 @@ async def _look_up(host: SandboxHost, tag: str) -> Image:
         ) from exc
     except EngineError as exc:
         raise StartupError(f"image {tag!r} can't be looked up: {exc}") from exc
-    if LABEL_RUNTIME not in image.labels:
-        raise StartupError(
-            f"image {tag!r} is not built from the ors-host base (it has no label {LABEL_RUNTIME}); "
-            f"build it with: ors-host build DIR -t {tag}"
-        )
+    rules = host.rules(tag)
+    try:
+        if kind_of(image.labels, rules.kind) is Kind.SERVER:
+            port = port_of(image.labels, rules.server_port)
+            await host.check_servers(tag)
+            log.info("server_image", image=tag, port=port)
+    except ValueError as exc:
+        raise StartupError(f"image {tag!r}: {exc}") from None
     return image
 
 

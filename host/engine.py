@@ -23,7 +23,7 @@ import structlog
 
 from host import docker_client
 from host.errors import Failure, Reason, SandboxFailed
-from host.isolation import Confinement
+from host.isolation import GVISOR, Confinement
 from host.placement import Placement, own_container_ids
 
 T = TypeVar("T")
@@ -34,17 +34,11 @@ LABEL_SANDBOX = "ors-host.sandbox"
 LABEL_ROLE = "ors-host.role"
 LABEL_IMAGE = "ors-host.image"
 """The tag that it was served under: a host that comes after knows by it what holds for the container."""
-LABEL_RUNTIME = "ors-host.runtime"
-"""On images: the version of the runtime in the base they were built from."""
-
 RUNTIME_DIR = "/run/ors"
 """Where a sandbox's socket directory appears in its container."""
 
 EGRESS_DIR = "/run/ors-net"
 """Where the directory with the proxy's socket appears, if there is a way out."""
-
-_CAPABILITIES = ("SETUID", "SETGID", "KILL")
-"""What the runtime needs to become and to supervise the agent's user, and no more."""
 
 _THREADS = 16
 _PING_TIMEOUT_S = 5.0
@@ -88,7 +82,8 @@ class ContainerSpec:
 
     name: str
     image: Image
-    socket_dir: Path
+    socket_dir: Path | None
+    """What appears at ``RUNTIME_DIR``, if anything does."""
     labels: Mapping[str, str]
     environment: Mapping[str, str]
     limits: Limits
@@ -189,6 +184,24 @@ class Engine:
         return int(uid), int(gid)
 
     @property
+    def far(self) -> str | None:
+        """Why the processes of its containers can't be this machine's, if that is known; else None."""
+        if not self._client.base_url.startswith("http+docker://"):
+            return "the Docker engine is asked over the network, and may be on another machine"
+        options = self._info.get("SecurityOptions") or ()
+        if any("name=rootless" in option for option in options):
+            return "the Docker engine is rootless: its containers' networks belong to a user of its own"
+        if "Docker Desktop" in str(self._info.get("OperatingSystem")):
+            return "Docker Desktop runs its containers in a virtual machine"
+        return None
+
+    @property
+    def gvisor_has_host_network(self) -> bool:
+        """True if gVisor is registered so that its containers use the kernel's network, of the container's own namespace."""
+        runtime = (self._info.get("Runtimes") or {}).get(GVISOR) or {}
+        return "--network=host" in (runtime.get("runtimeArgs") or ())
+
+    @property
     def oci_runtimes(self) -> tuple[str, ...]:
         """The names of the OCI runtimes that the engine can run a container with."""
         return tuple(self._info.get("Runtimes") or ())
@@ -238,6 +251,19 @@ class Engine:
         """
         found = await self._call(partial(self._client.containers, size=True, filters={"label": LABEL_SERVER}))
         return {item["Names"][0].lstrip("/"): int(item.get("SizeRw") or 0) for item in found}
+
+    async def init_process(self, name: str) -> tuple[str, int] | None:
+        """Return a container's id and, on the engine's machine, the process id of its init; None if it doesn't run.
+
+        Raises:
+            EngineError: the engine failed.
+        """
+        try:
+            data = await self._call(self._client.inspect_container, name)
+        except NotThere:
+            return None
+        state = data["State"]
+        return (str(data["Id"]), int(state["Pid"])) if state["Running"] and state["Pid"] else None
 
     async def processes(self, name: str) -> list[int]:
         """Return the ids of a container's processes; none if it doesn't run, or if ids are others here than on its machine.
@@ -402,7 +428,7 @@ class Engine:
         host_config = self._client.create_host_config(
             network_mode="none",
             cap_drop=["ALL"],
-            cap_add=list(_CAPABILITIES),
+            cap_add=list(spec.confinement.capabilities),
             security_opt=list(spec.confinement.security_options),
             read_only=spec.confinement.read_only_root,
             runtime=spec.confinement.oci_runtime,
@@ -426,6 +452,7 @@ class Engine:
                     place, str(self.placement.on_engine(directory) or directory), type="bind", read_only=True
                 )
                 for place, directory in {RUNTIME_DIR: spec.socket_dir, **spec.mounts}.items()
+                if directory is not None
             ],
             group_add=[str(gid) for gid in spec.extra_groups],
         )
@@ -436,7 +463,7 @@ class Engine:
             labels=dict(spec.labels),
             environment=dict(spec.environment),
             host_config=host_config,
-            user="0:0",
+            user=spec.confinement.user,
         )
 
     def _remove(self, name: str) -> None:
@@ -459,6 +486,7 @@ class Engine:
     async def _call(self, function: Callable[..., T], *args: Any) -> T:
         """Run one blocking call in a thread. It ends there when its caller is cancelled, who doesn't wait for that."""
         asked_at, outcome = time.monotonic(), "given_up"
+        name = (function.func if isinstance(function, partial) else function).__name__.strip("_")
         try:
             value = await anyio.to_thread.run_sync(function, *args, limiter=self._threads, abandon_on_cancel=True)
             outcome = "ok"
@@ -474,8 +502,7 @@ class Engine:
             raise EngineSilent(docker_client.explain(exc)) from exc
         finally:
             if self.on_request is not None:
-                name = function.func.__name__ if isinstance(function, partial) else function.__name__
-                self.on_request(name.strip("_"), outcome, time.monotonic() - asked_at)
+                self.on_request(name, outcome, time.monotonic() - asked_at)
 
     def _told(self, action: str, attributes: Mapping[str, str]) -> None:
         watched = self._watched.get(attributes["name"])

@@ -17,16 +17,15 @@ import multiprocessing
 import os
 import resource
 import signal
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 
 import anyio.to_thread
 
-from host.answers import CheckedJSON, Verdict, check
+from host.answers import CheckedJSON, Verdict
 from sandbox_runtime.frames import DEFAULT_MAX_FRAME_BYTES, FrameError
-from sandbox_runtime.messages import Method
 
 _READER_BYTES = 2 * 1024**3
 """The reading process's address space: a frame of the largest size, its values, and the text made from them, with room."""
@@ -63,23 +62,26 @@ class Intake:
             evict()
 
     def check(
-        self, body: bytes | bytearray, asked: Mapping[int, Method], done: Callable[[Verdict | Exception], None]
+        self, body: bytes | bytearray, judge: Callable[[bytes], Verdict], done: Callable[[Verdict | Exception], None]
     ) -> None:
-        """Have ``answers.check`` done by the reading process; ``done`` gets what it returned or raised, in the event loop."""
-        reading = asyncio.get_running_loop().create_task(self._check(body, dict(asked)))
+        """Have ``judge``, which must be one that can be pickled, look at ``body`` in the reading process.
+
+        ``done`` gets what it returned or raised, in the event loop.
+        """
+        reading = asyncio.get_running_loop().create_task(self._check(body, judge))
         self._readings.add(reading)
         reading.add_done_callback(lambda _: self._checked(reading, done))
 
-    async def _check(self, body: bytes | bytearray, asked: dict[int, Method]) -> Verdict:
+    async def _check(self, body: bytes | bytearray, judge: Callable[[bytes], Verdict]) -> Verdict:
         file = os.memfd_create("frame")
         try:
             await anyio.to_thread.run_sync(_write_all, file, body)
             del body
             try:
-                reading = self._open().submit(_check_file, file, asked)
+                reading = self._open().submit(_check_file, file, judge)
             except BrokenProcessPool:  # it died since it was last used
                 self.close()
-                reading = self._open().submit(_check_file, file, asked)
+                reading = self._open().submit(_check_file, file, judge)
             verdict, size = await asyncio.wrap_future(reading)
             if size is None:
                 return verdict
@@ -127,10 +129,10 @@ def _write_all(file: int, data: bytes | bytearray) -> None:
         left = left[os.write(file, left) :]
 
 
-def _check_file(file: int, asked: Mapping[int, Method]) -> tuple[Verdict, int | None]:
+def _check_file(file: int, judge: Callable[[bytes], Verdict]) -> tuple[Verdict, int | None]:
     """In the reading process: check what is in the host's ``file``; return the answer's size in place of it, written there."""
     with open(f"/proc/{os.getppid()}/fd/{file}", "r+b", buffering=0) as frame:
-        verdict = check(frame.readall(), asked)
+        verdict = judge(frame.readall())
         if verdict.answer is None:
             return verdict, None
         frame.seek(0)

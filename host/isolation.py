@@ -18,6 +18,7 @@ from functools import cache
 from importlib.resources import files
 
 from host.errors import StartupError
+from host.kinds import Kind
 
 GVISOR = "runsc"
 """The name that gVisor's OCI runtime must be registered under in the engine."""
@@ -48,6 +49,12 @@ _SYSCTLS = {"kernel.shm_rmid_forced": "1", "kernel.msgmni": "16", "kernel.sem": 
 
 _WRITABLE = "rw,exec,nosuid,nodev"
 
+_RUNTIME_CAPABILITIES = ("SETUID", "SETGID", "KILL")
+"""What the runtime needs to become and to supervise the agent's user, and no more."""
+
+_SERVER_CAPABILITIES = (*_RUNTIME_CAPABILITIES, "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "NET_BIND_SERVICE")
+"""What programs that run as root expect of it: files of any owner, low ports. Not devices, raw packets, other roots, audit."""
+
 
 class Profile(StrEnum):
     """How far containers are shut in."""
@@ -70,7 +77,10 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Confinement:
-    """The container options that depend on the profile. ``file_bytes``: the most memory that files in memory may take."""
+    """The container options that depend on the profile. ``file_bytes``: the most memory that files in memory may take.
+
+    ``user`` is None where the image says whose its processes are.
+    """
 
     tmpfs: Mapping[str, str]
     file_bytes: int
@@ -79,6 +89,8 @@ class Confinement:
     read_only_root: bool = False
     oci_runtime: str | None = None
     sysctls: Mapping[str, str] = field(default_factory=dict)
+    capabilities: tuple[str, ...] = _RUNTIME_CAPABILITIES
+    user: str | None = "0:0"
 
 
 @dataclass(frozen=True)
@@ -93,21 +105,26 @@ class _Tmpfs:
         return f"{self.options},size={self.size},nr_inodes={self.files}"
 
 
-def confine(profile: Profile, sizes: Sizes, *, remapped: bool = False) -> Confinement:
+def confine(profile: Profile, sizes: Sizes, *, kind: Kind = Kind.RUNTIME, remapped: bool = False) -> Confinement:
     """Return the options of a container under ``profile``.
+
+    An image with a server of its own is run as it is: as its own user, on its own files also in /tmp, which count to the disk.
+    Under ``strict`` only what is in memory can be written there: /tmp and /var/tmp.
 
     ``remapped``: the engine remaps users. Kernels before 6.9 let no such container have kernel settings of its own.
     """
     strict = profile is Profile.STRICT
     files = min(sizes.inodes, max(sizes.memory_bytes // _MEMORY_PER_FILE, 1))
     temporary = f"{_WRITABLE},mode=1777"
-    tmpfs = {
-        "/tmp": _Tmpfs(temporary, sizes.tmp_bytes, files // 8 if strict else files),
-        "/dev/shm": _Tmpfs("rw,noexec,nosuid,nodev,mode=1777", _SHM_BYTES, _SHM_FILES),
-        _PRIVATE_DIRECTORY: _Tmpfs(f"{_WRITABLE},mode=0700", _PRIVATE_BYTES, _SHM_FILES),
-    }
+    ours = kind is Kind.RUNTIME
+    tmpfs = {"/dev/shm": _Tmpfs("rw,noexec,nosuid,nodev,mode=1777", _SHM_BYTES, _SHM_FILES)}
+    if ours or strict:
+        tmpfs["/tmp"] = _Tmpfs(temporary, sizes.tmp_bytes, files // 8 if strict else files)
+    if ours:
+        tmpfs[_PRIVATE_DIRECTORY] = _Tmpfs(f"{_WRITABLE},mode=0700", _PRIVATE_BYTES, _SHM_FILES)
     if strict:
         tmpfs["/var/tmp"] = _Tmpfs(temporary, min(sizes.tmp_bytes, _VAR_TMP_BYTES), files // 8)
+    if strict and ours:
         for path, mode, share in (("/workspace", "0755", 2), ("/home/agent", "0700", 4)):
             tmpfs[path] = _Tmpfs(f"{_WRITABLE},{_AGENT},mode={mode}", sizes.workspace_bytes, files // share)
     security = ("no-new-privileges:true",)
@@ -119,6 +136,8 @@ def confine(profile: Profile, sizes: Sizes, *, remapped: bool = False) -> Confin
         read_only_root=strict,
         oci_runtime=GVISOR if profile is Profile.GVISOR else None,
         sysctls={} if remapped or profile is Profile.GVISOR else _SYSCTLS,
+        capabilities=_RUNTIME_CAPABILITIES if ours else _SERVER_CAPABILITIES,
+        user="0:0" if ours else None,
     )
 
 

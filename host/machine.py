@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from host import docker_client
-from host.engine import LABEL_RUNTIME, placement_of
+from host.engine import placement_of
 from host.errors import StartupError
+from host.kinds import LABEL_RUNTIME
 from host.settings import Settings
 from host.state_view import StateView
 

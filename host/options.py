@@ -14,6 +14,7 @@ from host import logs
 from host.config import CONFIG_VARIABLE, Config, ConfigError, flag, load, variable
 from host.errors import StartupError
 from host.isolation import Profile
+from host.kinds import Kind
 from host.settings import OPTIONS, SECTIONS
 
 REPEATABLE = ("image", "data", "allow_host")
@@ -28,6 +29,7 @@ _METAVARS = {
     "agent_key_file": "FILE",
     "host": "ADDRESS",
     "isolation": "|".join(Profile),
+    "kind": "|".join(Kind),
     "network": "none|internet",
     "allow_host": "NAME",
     "on_exit": "remove|keep",

@@ -24,8 +24,9 @@ import anyio
 from anyio.abc import Process, TaskGroup
 
 from host import __version__
-from host.engine import LABEL_RUNTIME, ContainerRef, ContainerSpec, Death, Engine, Image
+from host.engine import ContainerRef, ContainerSpec, Death, Engine, Image
 from host.errors import Failure, Reason, SandboxFailed
+from host.kinds import LABEL_RUNTIME
 
 _PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "SYSTEMROOT")
 """Of this process's variables: those that programs need to be found. Keys in the others are not the environment's."""

@@ -14,6 +14,7 @@ from host.engine import Limits
 from host.errors import StartupError
 from host.files import Usage
 from host.isolation import Confinement, Profile, Sizes, confine
+from host.kinds import Kind
 from host.settings import Settings
 
 _MAX_SECRET_BYTES = 64 * 1024
@@ -26,13 +27,17 @@ class Rules:
     profile: Profile
     memory: ByteSize
     limits: Limits
-    confinement: Confinement
+    confinements: Mapping[Kind, Confinement]
+    """By what the image holds; ``confinement`` is that of images of ours."""
     usage: Usage
     """What they may write."""
     egress: EgressPolicy | None
     """What they may reach; None is nothing."""
     warm: int
     warm_max: int
+    kind: Kind | None
+    """What the image holds, where that is not told by its label."""
+    server_port: int | None
     environment: Mapping[str, str] = field(repr=False)
     secrets: Mapping[str, str] = field(repr=False)
 
@@ -53,14 +58,21 @@ class Rules:
             profile=own.isolation,
             memory=own.memory,
             limits=Limits(own.memory, own.cpus),
-            confinement=confine(own.isolation, sizes, remapped=remapped),
+            confinements={kind: confine(own.isolation, sizes, kind=kind, remapped=remapped) for kind in Kind},
             usage=Usage(own.disk, own.inodes),
             egress=own.egress,
             warm=own.warm,
             warm_max=own.warm_max,
+            kind=own.kind,
+            server_port=own.server_port,
             environment=settings.environment_of(tag),
             secrets={} if section is None else {name: _read(name, path) for name, path in section.secrets.items()},
         )
+
+    @property
+    def confinement(self) -> Confinement:
+        """How the image's containers are shut in: as ``kind`` says, or as images of ours."""
+        return self.confinements[self.kind or Kind.RUNTIME]
 
     def with_secrets(self, given: Mapping[str, str]) -> Mapping[str, str]:
         """Return what a session's environment gets, where a client gave these: its own count more, unless they are empty.

@@ -19,9 +19,10 @@ from typing import Any, Self
 import anyio
 import structlog
 
-from host.channel import Channel, ChannelBroken, ChannelClosed, ProtocolViolation
+from host.channel import Channel, ChannelBroken, ChannelClosed, Greeting, ProtocolViolation
 from host.data import DATA_DIR, data_folders
 from host.disk import DiskWatch
+from host.doorstep import shared_groups
 from host.egress import Egress, Outlet
 from host.engine import (
     EGRESS_DIR,
@@ -36,16 +37,21 @@ from host.engine import (
     EngineError,
     Image,
 )
-from host.errors import Failure, InvalidRequest, Reason, SandboxFailed
+from host.errors import Failure, InvalidRequest, Reason, SandboxFailed, StartupError
 from host.intake import Intake
+from host.isolation import GVISOR, Profile
+from host.kinds import LABEL_KIND, LABEL_PORT, Kind, kind_of, port_of
 from host.metrics import Metrics
+from host.netns import Namespace, Namespaces, NoEntry
 from host.patience import Patience
 from host.rules import Rules
+from host.runtime_channel import RuntimeChannel
+from host.server_channel import ServerChannel
 from host.settings import Settings
 from host.state import Assignment, StateDir
 from host.usage import UsageWatch
 from sandbox_runtime.frames import FrameTooLarge
-from sandbox_runtime.messages import EpisodeState, Hello, Method
+from sandbox_runtime.messages import EpisodeState, Method
 
 log = structlog.get_logger()
 
@@ -106,6 +112,7 @@ class SandboxHost:
         """True if the storage driver can hold a container to what it may write."""
         self._rules = {tag: self._rules_of(tag) for tag in settings.image}
         self.intake = Intake(max_held_bytes=4 * settings.max_frame)
+        self.namespaces = Namespaces()
         self.data = data_folders(settings.data_folders, settings.image, owner=engine.remapped_root or (0, 0))
         self.egress = egress
         self.disk = DiskWatch(engine)
@@ -123,14 +130,37 @@ class SandboxHost:
         """How many sessions' containers are still there, or may be, although nothing owns them any more."""
         return len(self._leftovers)
 
-    def heed(self, hello: Hello) -> None:
-        """Say, once, if agents can end their own sessions by memory."""
-        if not hello.agent_goes_first and not self._heeded:
+    def heed(self, greeting: Greeting) -> None:
+        """Say, once, if agents can end their own sessions by memory although they should not."""
+        if greeting.agent_goes_first is False and not self._heeded:
             self._heeded = True
             log.warning(
                 "agent_can_outlast_runtime",
                 consequence="an agent that uses up the memory can end its own session as out_of_memory",
                 reason="the containers have no Landlock (Linux 5.19, not under gVisor), or an engine that forbids it",
+            )
+
+    async def check_servers(self, tag: str) -> None:
+        """See whether an image's own server can be reached.
+
+        Raises:
+            StartupError: it can't; the sentence says why, and what to do.
+        """
+        problem = self.engine.far
+        if problem is None and self.rules(tag).profile is Profile.GVISOR and not self.engine.gvisor_has_host_network:
+            problem = (
+                "under gvisor the container's network is gVisor's own, which can't be entered; choose another profile, or "
+                f"register {GVISOR!r} with --network=host (the container still has no network but its own)"
+            )
+        if problem is None:
+            try:
+                await self.namespaces.check()
+            except NoEntry as exc:
+                problem = str(exc)
+        if problem is not None:
+            raise StartupError(
+                f"image {tag!r} has an ORS server of its own, which is reached from inside its container's network, and that "
+                f"can't be done here: {problem}. An image built with ors-host build needs none of this"
             )
 
     def rules(self, tag: str) -> Rules:
@@ -221,9 +251,9 @@ class SandboxHost:
 
 
 class Sandbox:
-    """An open sandbox: its runtime has said hello."""
+    """An open sandbox: its runtime has said hello, or its server is healthy."""
 
-    _hello: Hello
+    _greeting: Greeting
 
     def __init__(self, host: SandboxHost, name: str, sandbox_id: str, channel: Channel, rules: Rules) -> None:
         self.name = name
@@ -238,65 +268,72 @@ class Sandbox:
     @classmethod
     @asynccontextmanager
     async def open(cls, host: SandboxHost, image: Image, *, role: Role) -> AsyncIterator[Self]:
-        """Start a container from ``image`` and wait for its runtime; remove both when the block is left.
+        """Start a container from ``image`` and wait for what is in it; remove both when the block is left.
 
         Raises:
-            SandboxFailed: it could not be started, or its runtime didn't say hello in time.
+            SandboxFailed: it could not be started, or nothing was heard from it in time.
         """
         sandbox_id = host.state.new_sandbox_id()
         name = f"ors-{host.state.server_id[:8]}-{sandbox_id}"
-        channel = _channel(host, sandbox_id)
         rules = host.rules(image.tag)
+        kind = kind_of(image.labels, rules.kind)
+        port = port_of(image.labels, rules.server_port)
+        channel = _channel(host, name, sandbox_id, kind, port)
+        directory = host.state.sandbox_dir(sandbox_id)
+        ours = kind is Kind.RUNTIME
         spec = ContainerSpec(
             name=name,
             image=image,
-            socket_dir=channel.directory,
+            socket_dir=directory if ours else None,
             labels={
                 LABEL_SERVER: host.state.server_id,
                 LABEL_SANDBOX: sandbox_id,
                 LABEL_ROLE: role,
                 LABEL_IMAGE: image.tag,
+                LABEL_KIND: kind,
+                LABEL_PORT: str(port),
             },
             environment={
                 **rules.environment,
                 "PYTHONHASHSEED": HASH_SEED,
-                "ORS_RUNTIME_RECONNECT_S": f"{host.settings.reconnect_window_s:g}",
+                **({"ORS_RUNTIME_RECONNECT_S": f"{host.settings.reconnect_window_s:g}"} if ours else {}),
             },
-            mounts=_mounts(host, image, channel.directory),
+            mounts=_mounts(host, image, directory),
             limits=replace(rules.limits, quota_bytes=rules.usage.bytes_ if host.has_quota else None),
-            confinement=rules.confinement,
-            extra_groups=channel.shared_groups,
+            confinement=rules.confinements[kind],
+            extra_groups=shared_groups() if ours else (),
         )
         host.enlist(name)
         host.disk.watch(name, channel.peer_died, rules.usage)
         async with cls._owned(host, name, sandbox_id, channel, role, rules) as sandbox:
-            sandbox._hello = await cls._start(host, spec, channel, rules, owner=host.engine.remapped_root)
-            host.heed(sandbox._hello)
+            sandbox._greeting = await cls._start(host, spec, channel, rules)
+            host.heed(sandbox._greeting)
             yield sandbox
 
     @classmethod
     @asynccontextmanager
     async def adopt(cls, host: SandboxHost, container: ContainerRef) -> AsyncIterator[Self]:
-        """Wait for the runtime of a container that an earlier host left running; remove it when the block is left.
+        """Wait for what is in a container that an earlier host left running; remove it when the block is left.
 
         Its name must have been enlisted.
 
         Raises:
-            SandboxFailed: it died, or its runtime didn't dial again.
+            SandboxFailed: it died, or nothing is heard from it.
         """
         sandbox_id = container.labels[LABEL_SANDBOX]
-        channel = _channel(host, sandbox_id)
+        kind = Kind(container.labels.get(LABEL_KIND, Kind.RUNTIME))
+        channel = _channel(host, container.name, sandbox_id, kind, port_of(container.labels))
         rules = host.rules(container.labels.get(LABEL_IMAGE, ""))
         async with cls._owned(host, container.name, sandbox_id, channel, Role.SESSION, rules) as sandbox:
             host.engine.watch(container.name, on_death=channel.peer_died)
             host.disk.watch(container.name, channel.peer_died, rules.usage)
             try:
                 await channel.listen(owner=host.engine.remapped_root, again=True)
-                host.open_outlet(container.name, channel.directory, rules)
+                host.open_outlet(container.name, host.state.sandbox_dir(sandbox_id), rules)
                 with anyio.fail_after(_ADOPT_TIMEOUT_S):
-                    sandbox._hello = await channel.wait_hello()
+                    sandbox._greeting = await channel.wait_hello()
             except OSError as exc:  # TimeoutError is one
-                message = f"the runtime did not come back to the new host ({exc or type(exc).__name__})"
+                message = f"the {kind} did not come back to the new host ({exc or type(exc).__name__})"
                 raise SandboxFailed(Failure(Reason.CONTAINER_DIED, message)) from exc
             except (ProtocolViolation, ChannelBroken):
                 raise SandboxFailed(await sandbox.wait_failed()) from None
@@ -344,20 +381,18 @@ class Sandbox:
     @property
     def environments(self) -> tuple[str, ...]:
         """The names of the environment classes in it, in the order given."""
-        return tuple(self._hello.environments)
+        return tuple(self._greeting.environments)
 
     @property
     def episode(self) -> EpisodeState | None:
-        """What the runtime said of its episode when it dialled."""
-        return self._hello.episode
+        """The episode that was going on when this host began to ask."""
+        return self._greeting.episode
 
     @classmethod
-    async def _start(
-        cls, host: SandboxHost, spec: ContainerSpec, channel: Channel, rules: Rules, *, owner: tuple[int, int] | None
-    ) -> Hello:
+    async def _start(cls, host: SandboxHost, spec: ContainerSpec, channel: Channel, rules: Rules) -> Greeting:
         try:
-            await channel.listen(owner=owner)
-            host.open_outlet(spec.name, channel.directory, rules)
+            await channel.listen(owner=host.engine.remapped_root)
+            host.open_outlet(spec.name, host.state.sandbox_dir(spec.labels[LABEL_SANDBOX]), rules)
         except OSError as exc:
             message = f"the socket directory could not be made: {exc.strerror}"
             raise SandboxFailed(Failure(Reason.START_FAILED, message)) from exc
@@ -378,15 +413,15 @@ class Sandbox:
             output = ""
             with contextlib.suppress(EngineError), anyio.move_on_after(_LOOKUP_S):  # the engine may be what hangs
                 output = _quote(await host.engine.log_tail(spec.name))
-            message = f"the runtime in image {spec.image.tag!r} did not connect within {timeout_s:g} s{output}"
+            message = f"image {spec.image.tag!r}: {channel.silence} within {timeout_s:g} s{output}"
             raise SandboxFailed(Failure(Reason.START_TIMEOUT, message)) from None
         except CreateUnclear:
             host.doubt(spec.name)
             raise
         except ProtocolViolation as exc:
             raise SandboxFailed(Failure(Reason.PROTOCOL_VIOLATION, str(exc))) from exc
-        except ChannelBroken:
-            failure = await cls._explain_death(host, spec.name, rules)
+        except ChannelBroken as exc:
+            failure = await cls._explain_death(host, spec.name, rules, exc)
             if failure.reason is Reason.CONTAINER_DIED:
                 failure = Failure(Reason.START_FAILED, failure.message)
             raise SandboxFailed(failure) from None
@@ -394,7 +429,7 @@ class Sandbox:
     async def request(
         self, method: Method, params: Mapping[str, Any], *, timeout_s: float, cancel_grace_s: float = 0
     ) -> Any:
-        """Ask the runtime; see ``Channel.request``. The answer is untrusted: validate it.
+        """Ask what is in it; see ``Channel.request``. The answer is untrusted: validate it.
 
         Raises:
             RuntimeFault, InvalidAnswer, RequestTimeout: as the channel does.
@@ -415,7 +450,7 @@ class Sandbox:
         end = await self._channel.wait_ended()
         if isinstance(end, ProtocolViolation):
             return Failure(Reason.PROTOCOL_VIOLATION, str(end))
-        return await self._explain_death(self._host, self.name, self.rules)
+        return await self._explain_death(self._host, self.name, self.rules, end)
 
     @property
     def failed(self) -> bool:
@@ -423,7 +458,7 @@ class Sandbox:
         return self._channel.ended
 
     @staticmethod
-    async def _explain_death(host: SandboxHost, name: str, rules: Rules) -> Failure:
+    async def _explain_death(host: SandboxHost, name: str, rules: Rules, end: Exception) -> Failure:
         if full := host.disk.failure(name):
             return full
         try:
@@ -433,7 +468,7 @@ class Sandbox:
             words = str(exc) or f"the engine does not say within {_EXPLAIN_S:g} s"
             return Failure(Reason.CONTAINER_DIED, f"the container's end can't be looked up: {words}")
         if death is None:
-            return Failure(Reason.CONTAINER_DIED, "the runtime hung up, and its container goes on")
+            return Failure(Reason.CONTAINER_DIED, f"{end}, and its container goes on")
         if death.out_of_memory:
             memory = rules.memory.human_readable()
             return Failure(Reason.OUT_OF_MEMORY, f"the container used more than its {memory} of memory")
@@ -445,15 +480,45 @@ class Sandbox:
         return Failure(Reason.CONTAINER_DIED, message + _quote(death.log))
 
 
-def _channel(host: SandboxHost, sandbox_id: str) -> Channel:
+def _channel(host: SandboxHost, name: str, sandbox_id: str, kind: Kind, port: int) -> Channel:
+    directory = host.state.sandbox_dir(sandbox_id)
+    if kind is Kind.SERVER:
+        return ServerChannel(
+            directory,
+            enter=lambda: _enter(host, name),
+            port=port,
+            note=host.state.server_note(sandbox_id),
+            max_frame_bytes=host.settings.max_frame,
+            intake=host.intake,
+        )
     remapped = host.engine.remapped_root
-    return Channel(
-        host.state.sandbox_dir(sandbox_id),
+    return RuntimeChannel(
+        directory,
         token=host.state.token(sandbox_id),
         runtime_uid=remapped[0] if remapped else 0,
         max_frame_bytes=host.settings.max_frame,
         intake=host.intake,
     )
+
+
+async def _enter(host: SandboxHost, name: str) -> Namespace:
+    """Take hold of a running container's network.
+
+    Raises:
+        ChannelBroken: it doesn't run.
+        NoEntry: it can't be had from here.
+    """
+    try:
+        if (process := await host.engine.init_process(name)) is None:
+            raise ChannelBroken("the container died")
+        container_id, pid = process
+        namespace = await host.namespaces.enter(pid, container_id)
+        if await host.engine.init_process(name) == process:  # so it was its process when its network was opened
+            return namespace
+        namespace.close()
+        raise ChannelBroken("the container died")
+    except EngineError as exc:
+        raise NoEntry(f"the engine doesn't say which process it is ({exc})") from exc
 
 
 def _mounts(host: SandboxHost, image: Image, directory: Path) -> dict[str, Path]:

@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from host.egress_policy import EgressPolicy
 from host.isolation import Profile
+from host.kinds import Kind
 from sandbox_runtime.frames import DEFAULT_MAX_FRAME_BYTES
 
 ENV_PREFIX = "ORS_HOST_"
@@ -45,6 +46,8 @@ class ImageSettings(BaseModel):
     warm_max: Count | None = None
     isolation: Profile | None = None
     network: Literal["none", "internet"] | None = None
+    kind: Kind | None = None
+    server_port: Annotated[int, Field(gt=0, le=65535)] | None = None
     allow_host: tuple[str, ...] | None = None
     memory: ByteSize | None = None
     cpus: Annotated[float, Field(gt=0)] | None = None
@@ -116,6 +119,13 @@ class Settings(BaseSettings):
     data: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         description="Folder that environments read at /orwd_data, read-only: DIR for all images, TAG=DIR for one; repeatable.",
+    )
+    kind: Kind | None = Field(
+        None,
+        description="What images hold: runtime (ours) or server (an ORS server of their own); by default their label says.",
+    )
+    server_port: Annotated[int, Field(gt=0, le=65535)] | None = Field(
+        None, description="Port of the images' own servers; by default their label ors-host.port, else 8080."
     )
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")

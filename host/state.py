@@ -6,6 +6,7 @@ lock             held while a host runs
 address          where that host listens, from when it does
 s/<sandbox>/     one sandbox's socket directory, mounted read-only into its container
 sessions/        <sandbox>: which session a sandbox is for; its age says since when that is idle
+servers/         <sandbox>: what is known of the session in an image's own server (``server_note.py``)
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SOCKET_NAME = "host.sock"
 TOKEN_NAME = "token"
 _SANDBOX_ID_BYTES = 6
 ADDRESS_NAME, KEY_NAME = "address", "key"
-_SOCKETS, _SESSIONS = "s", "sessions"
+_SOCKETS, _SESSIONS, _SERVERS = "s", "sessions", "servers"
 _LOCK_TRIES, _LOCK_PAUSE_S = 5, 0.05
 """Whoever looks whether a host is there holds the lock for a moment (``state_view.py``)."""
 
@@ -78,7 +79,7 @@ class StateDir:
         try:
             _lock(lock_fd, path)
             (path / ADDRESS_NAME).unlink(missing_ok=True)
-            for name in (_SOCKETS, _SESSIONS):
+            for name in (_SOCKETS, _SESSIONS, _SERVERS):
                 (path / name).mkdir(mode=0o700, exist_ok=True)
             server_id = _read_or_make(path / "server-id", lambda: secrets.token_hex(8).encode()).decode()
             key = _read_or_make(path / KEY_NAME, lambda: secrets.token_bytes(32))
@@ -122,7 +123,7 @@ class StateDir:
     def sandbox_ids(self) -> set[str]:
         """Return the ids of the sandboxes of which something is here."""
         # None, not an error, if somebody has removed it all.
-        return {path.name for part in (_SOCKETS, _SESSIONS) for path in (self.path / part).glob("*")}
+        return {path.name for part in (_SOCKETS, _SESSIONS, _SERVERS) for path in (self.path / part).glob("*")}
 
     def assign(self, sandbox_id: str, assignment: Assignment) -> None:
         """Note which session a sandbox is for, before anything is asked of it: labels can't be changed any more.
@@ -160,8 +161,13 @@ class StateDir:
     def forget(self, sandbox_id: str) -> None:
         """Remove all that is here of a sandbox; fine if that is gone already."""
         shutil.rmtree(self.sandbox_dir(sandbox_id), ignore_errors=True)
-        with contextlib.suppress(FileNotFoundError):
-            self._assignment(sandbox_id).unlink()
+        for path in (self._assignment(sandbox_id), self.server_note(sandbox_id)):
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+
+    def server_note(self, sandbox_id: str) -> Path:
+        """Return where the note on a sandbox's session is (or will be), where the image has a server of its own."""
+        return self.path / _SERVERS / sandbox_id
 
     def _assignment(self, sandbox_id: str) -> Path:
         return self.path / _SESSIONS / sandbox_id

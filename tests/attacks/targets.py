@@ -16,7 +16,8 @@ from typing import Any
 import aiohttp
 
 from host import docker_client
-from host.channel import Channel, ChannelBroken, ChannelClosed, ProtocolViolation, RequestTimeout, RuntimeFault
+from host.channel import ChannelBroken, ChannelClosed, ProtocolViolation, RequestTimeout, RuntimeFault
+from host.runtime_channel import RuntimeChannel
 from sandbox_runtime.messages import Method
 from tests.docker.harness import Client, RunningHost, Session, until
 
@@ -121,7 +122,7 @@ class Weakened(Target):
     """The same image, started by hand: commands as plain subprocesses of the environment's own user, with more capabilities, no
     seccomp, a socket directory that can be written to, one file system for all, core dumps."""
 
-    def __init__(self, channel: Channel, loot: Loot, token: str) -> None:
+    def __init__(self, channel: RuntimeChannel, loot: Loot, token: str) -> None:
         self._channel = channel
         self.loot = loot
         self.token = token
@@ -131,7 +132,7 @@ class Weakened(Target):
     async def open(cls, image: str) -> AsyncIterator[Weakened]:
         loot, token = Loot(), uuid.uuid4().hex
         with tempfile.TemporaryDirectory(prefix="ors-", dir="/tmp") as directory:
-            channel = Channel(Path(directory) / "s", token=token, runtime_uid=0, max_frame_bytes=2**26)
+            channel = RuntimeChannel(Path(directory) / "s", token=token, runtime_uid=0, max_frame_bytes=2**26)
             await channel.listen(owner=None)
             container = None
             try:

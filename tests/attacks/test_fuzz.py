@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from host.answers import InvalidAnswer, as_json, check, has_more_values, is_light
-from host.channel import Channel, ChannelBroken, ProtocolViolation
+from host.channel import ChannelBroken, ProtocolViolation
+from host.runtime_channel import RuntimeChannel
 from sandbox_runtime import frames, messages
 from sandbox_runtime.messages import Method
 
@@ -55,7 +56,7 @@ HELLO = framed(
 
 async def _fed(stream: bytes) -> Exception:
     directory = Path(tempfile.mkdtemp(prefix="ors-", dir="/tmp"))
-    channel = Channel(directory / "c", token="t", runtime_uid=os.geteuid(), max_frame_bytes=10_000)
+    channel = RuntimeChannel(directory / "c", token="t", runtime_uid=os.geteuid(), max_frame_bytes=10_000)
     try:
         await channel.listen(owner=None)
         _reader, writer = await asyncio.open_unix_connection(str(directory / "c" / "host.sock"))

@@ -19,8 +19,9 @@ from typing import Any, Self
 
 import anyio
 
-from host.engine import LABEL_ROLE, LABEL_RUNTIME, LABEL_SERVER, ContainerRef, ContainerSpec, Death, Image, ImageMissing
+from host.engine import LABEL_ROLE, LABEL_SERVER, ContainerRef, ContainerSpec, Death, Image, ImageMissing
 from host.errors import Failure, Reason, SandboxFailed
+from host.kinds import LABEL_RUNTIME
 from host.placement import Placement
 from host.sandbox import Role
 from sandbox_runtime import frames, messages
@@ -245,6 +246,8 @@ class FakeEngine:
 
     confines = True
     placement = Placement()
+    far: str | None = None
+    gvisor_has_host_network = False
 
     def __init__(self, remapped_root: tuple[int, int] | None = None) -> None:
         self.remapped_root = remapped_root

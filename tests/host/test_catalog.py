@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from host.engine import EngineError
+from host.engine import EngineError, Image
 from host.errors import StartupError
 from host.sandbox import Role
 from sandbox_runtime.messages import Fault
@@ -32,11 +32,20 @@ async def test_image_that_is_missing(serve: Serve) -> None:
     )
 
 
-async def test_image_that_is_not_ours(serve: Serve, engine: FakeEngine) -> None:
+async def test_image_with_a_server_where_none_can_be_reached(serve: Serve, engine: FakeEngine) -> None:
     engine.add_image("python:3", ours=False)
+    engine.far = "the Docker engine is on the moon"
     words = await refusal(serve, ("python:3",))
-    assert "image 'python:3' is not built from the ors-host base" in words
+    assert words.startswith("image 'python:3' has an ORS server of its own")
+    assert "can't be done here: the Docker engine is on the moon" in words
     assert engine.created == 0
+
+
+async def test_image_with_a_port_that_is_none(serve: Serve, engine: FakeEngine) -> None:
+    engine.add_image("python:3", ours=False)
+    engine.images["python:3"] = Image("python:3", "sha256:x", {"ors-host.port": "http"})
+    words = await refusal(serve, ("python:3",))
+    assert words == "image 'python:3': the label ors-host.port says 'http', which is no port"
 
 
 async def test_image_name_that_the_engine_refuses(serve: Serve, engine: FakeEngine) -> None:

@@ -67,7 +67,7 @@ async def test_questions_under_way_are_answered_by_the_old_one(serve: Serve, eng
     await until(lambda: old not in engine.of(Role.CATALOG))
 
 
-@pytest.mark.parametrize("wrong", ["no tool", "a name that is taken", "not ours", "does not start"])
+@pytest.mark.parametrize("wrong", ["no tool", "a name that is taken", "a server out of reach", "does not start"])
 async def test_one_that_cannot_be_served_is_not_taken_over(serve: Serve, engine: FakeEngine, wrong: str) -> None:
     engine.add_image(OTHER).environments = ["OtherEnv"]
     server = await serve((TAG, OTHER))
@@ -77,7 +77,8 @@ async def test_one_that_cannot_be_served_is_not_taken_over(serve: Serve, engine:
             script.handlers["list_tools"] = {"tools": []}
         case "a name that is taken":
             script.environments = ["OtherEnv"]
-        case "not ours":
+        case "a server out of reach":
+            engine.far = "the engine is elsewhere"
             engine.images[TAG] = replace(engine.images[TAG], labels={})
         case _:
             script.hello = {"token": "wrong"}

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from host.channel import Channel, ChannelBroken, ChannelClosed, ProtocolViolation, RequestTimeout, RuntimeFault
+from host.channel import ChannelBroken, ChannelClosed, ProtocolViolation, RequestTimeout, RuntimeFault
+from host.runtime_channel import RuntimeChannel
 from sandbox_runtime import frames, messages
 from sandbox_runtime.messages import PROTOCOL_VERSION, Fault, Method
 
@@ -30,7 +31,7 @@ class Peer:
         self._read: list[dict[str, Any]] = []
 
     @classmethod
-    async def dial(cls, channel: Channel) -> Peer:
+    async def dial(cls, channel: RuntimeChannel) -> Peer:
         """Connect without a word."""
         return cls(*await asyncio.open_unix_connection(str(channel.directory / "host.sock")))
 
@@ -61,15 +62,15 @@ class Peer:
 
 
 @pytest.fixture
-async def channel(state_dir: Path) -> AsyncIterator[Channel]:
+async def channel(state_dir: Path) -> AsyncIterator[RuntimeChannel]:
     """A channel that listens, for a runtime with this process's uid."""
-    channel = Channel(state_dir / "c", token=TOKEN, runtime_uid=os.geteuid(), max_frame_bytes=100_000)
+    channel = RuntimeChannel(state_dir / "c", token=TOKEN, runtime_uid=os.geteuid(), max_frame_bytes=100_000)
     await channel.listen(owner=None)
     yield channel
     await channel.aclose()
 
 
-Dial = Callable[[Channel], Awaitable[Peer]]
+Dial = Callable[[RuntimeChannel], Awaitable[Peer]]
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ async def dial() -> AsyncIterator[Dial]:
     """A function that connects to a channel; at the end all its connections are closed."""
     peers = []
 
-    async def connect(channel: Channel) -> Peer:
+    async def connect(channel: RuntimeChannel) -> Peer:
         peers.append(await Peer.dial(channel))
         return peers[-1]
 
@@ -87,7 +88,7 @@ async def dial() -> AsyncIterator[Dial]:
 
 
 @pytest.fixture
-async def peer(channel: Channel, dial: Dial) -> Peer:
+async def peer(channel: RuntimeChannel, dial: Dial) -> Peer:
     """A runtime that has said hello and was welcomed."""
     peer = await dial(channel)
     await peer.hello()
@@ -96,13 +97,13 @@ async def peer(channel: Channel, dial: Dial) -> Peer:
     return peer
 
 
-def ask(channel: Channel, **limits: float) -> asyncio.Task[Any]:
+def ask(channel: RuntimeChannel, **limits: float) -> asyncio.Task[Any]:
     """Send a request in a task."""
     limits.setdefault("timeout_s", 10)
     return asyncio.create_task(channel.request(Method.CALL, {"name": "bash"}, **limits))
 
 
-async def violation(channel: Channel) -> str:
+async def violation(channel: RuntimeChannel) -> str:
     """Wait for the channel to end; return what rule was broken."""
     end = await asyncio.wait_for(channel.wait_ended(), 10)
     assert isinstance(end, ProtocolViolation), repr(end)
@@ -113,7 +114,7 @@ async def violation(channel: Channel) -> str:
 # --- Good manners -----------------------------------------------------------------------------------------------------
 
 
-async def test_only_the_runtime_may_reach_the_socket_and_the_token(channel: Channel) -> None:
+async def test_only_the_runtime_may_reach_the_socket_and_the_token(channel: RuntimeChannel) -> None:
     assert (channel.directory / "token").read_text() == TOKEN
     shared = bool(channel.shared_groups)
     for name, mode in (("", 0o750 if shared else 0o700), ("host.sock", 0o660 if shared else 0o600)):
@@ -121,7 +122,7 @@ async def test_only_the_runtime_may_reach_the_socket_and_the_token(channel: Chan
     assert stat.S_IMODE((channel.directory / "token").stat().st_mode) == (0o440 if shared else 0o400)
 
 
-async def test_answers_in_any_order(channel: Channel, peer: Peer) -> None:
+async def test_answers_in_any_order(channel: RuntimeChannel, peer: Peer) -> None:
     tasks = [ask(channel) for _ in range(3)]
     requests = [await peer.receive() for _ in range(3)]
     assert len({request["id"] for request in requests}) == 3
@@ -132,14 +133,14 @@ async def test_answers_in_any_order(channel: Channel, peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("value", [None, 0, [], {"a": [1, None]}, "x" * 50_000])
-async def test_any_json_is_an_answer(channel: Channel, peer: Peer, value: Any) -> None:
+async def test_any_json_is_an_answer(channel: RuntimeChannel, peer: Peer, value: Any) -> None:
     task = ask(channel)
     peer.send(messages.result((await peer.receive())["id"], value))
     assert await task == value
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-async def test_faults_are_no_end(channel: Channel, peer: Peer, fault: Fault) -> None:
+async def test_faults_are_no_end(channel: RuntimeChannel, peer: Peer, fault: Fault) -> None:
     task = ask(channel)
     peer.send(json.loads(json.dumps(messages.error((await peer.receive())["id"], fault, "words"))))
     with pytest.raises(RuntimeFault, match="words") as caught:
@@ -148,7 +149,7 @@ async def test_faults_are_no_end(channel: Channel, peer: Peer, fault: Fault) -> 
     assert not channel.ended
 
 
-async def test_frames_in_pieces(channel: Channel, dial: Dial) -> None:
+async def test_frames_in_pieces(channel: RuntimeChannel, dial: Dial) -> None:
     peer = await dial(channel)
     for byte in frames.encode_frame(messages.request(0, "hello", HELLO)):
         peer.writer.write(bytes((byte,)))
@@ -175,7 +176,7 @@ async def test_frames_in_pieces(channel: Channel, dial: Dial) -> None:
         ({"extra": 1}, "hello: extra: Extra inputs are not permitted"),
     ],
 )
-async def test_hello_that_is_wrong(channel: Channel, changes: dict[str, Any], words: str, dial: Dial) -> None:
+async def test_hello_that_is_wrong(channel: RuntimeChannel, changes: dict[str, Any], words: str, dial: Dial) -> None:
     peer = await dial(channel)
     await peer.hello(**changes)
     with pytest.raises(ProtocolViolation):
@@ -186,7 +187,7 @@ async def test_hello_that_is_wrong(channel: Channel, changes: dict[str, Any], wo
 
 
 @pytest.mark.parametrize("missing", list(HELLO))
-async def test_hello_without_a_field(channel: Channel, missing: str, dial: Dial) -> None:
+async def test_hello_without_a_field(channel: RuntimeChannel, missing: str, dial: Dial) -> None:
     peer = await dial(channel)
     peer.send(messages.request(0, "hello", {key: value for key, value in HELLO.items() if key != missing}))
     assert await violation(channel) == f"hello: {missing}: Field required"
@@ -201,19 +202,19 @@ async def test_hello_without_a_field(channel: Channel, missing: str, dial: Dial)
         messages.error(0, Fault.CANCELLED, "x"),
     ],
 )
-async def test_first_message_that_is_no_hello(channel: Channel, first: dict[str, Any], dial: Dial) -> None:
+async def test_first_message_that_is_no_hello(channel: RuntimeChannel, first: dict[str, Any], dial: Dial) -> None:
     peer = await dial(channel)
     peer.send(json.loads(json.dumps(first)))
     assert await violation(channel) == "the first message is not hello"
 
 
-async def test_hello_twice(channel: Channel, peer: Peer) -> None:
+async def test_hello_twice(channel: RuntimeChannel, peer: Peer) -> None:
     await peer.hello()
     assert await violation(channel) == "a runtime may only answer"
 
 
 @pytest.mark.parametrize("said_hello", [True, False])
-async def test_a_second_connection(channel: Channel, said_hello: bool, dial: Dial) -> None:
+async def test_a_second_connection(channel: RuntimeChannel, said_hello: bool, dial: Dial) -> None:
     first = await dial(channel)
     if said_hello:
         await first.hello()
@@ -226,7 +227,7 @@ async def test_a_second_connection(channel: Channel, said_hello: bool, dial: Dia
 
 
 async def test_a_connection_from_another_user(state_dir: Path, dial: Dial) -> None:
-    channel = Channel(state_dir / "c", token=TOKEN, runtime_uid=os.geteuid() + 1, max_frame_bytes=1000)
+    channel = RuntimeChannel(state_dir / "c", token=TOKEN, runtime_uid=os.geteuid() + 1, max_frame_bytes=1000)
     await channel.listen(owner=None)
     peer = await dial(channel)
     assert await violation(channel) == f"a connection from uid {os.geteuid()} to the runtime's socket"
@@ -252,7 +253,7 @@ async def test_a_connection_from_another_user(state_dir: Path, dial: Dial) -> No
         (b"GET / HTTP/1.1\r\n\r\n", "a frame of 1195725856 bytes is over the limit"),
     ],
 )
-async def test_garbage(channel: Channel, said_hello: bool, raw: bytes, words: str, dial: Dial) -> None:
+async def test_garbage(channel: RuntimeChannel, said_hello: bool, raw: bytes, words: str, dial: Dial) -> None:
     peer = await dial(channel)
     if said_hello:
         await peer.hello()
@@ -288,7 +289,7 @@ async def test_garbage(channel: Channel, said_hello: bool, raw: bytes, words: st
     ],
 )
 async def test_messages_that_a_runtime_may_not_send(
-    channel: Channel, peer: Peer, message: dict[str, Any], words: str
+    channel: RuntimeChannel, peer: Peer, message: dict[str, Any], words: str
 ) -> None:
     pending = ask(channel)
     assert (await peer.receive())["id"] == 1
@@ -298,7 +299,7 @@ async def test_messages_that_a_runtime_may_not_send(
         await pending
 
 
-async def test_an_answer_given_twice(channel: Channel, peer: Peer) -> None:
+async def test_an_answer_given_twice(channel: RuntimeChannel, peer: Peer) -> None:
     pending = ask(channel)
     answer = messages.result((await peer.receive())["id"], "first")
     peer.send(answer)
@@ -307,13 +308,13 @@ async def test_an_answer_given_twice(channel: Channel, peer: Peer) -> None:
     assert await pending == "first"
 
 
-async def test_violations_do_not_echo_without_bound(channel: Channel, peer: Peer) -> None:
+async def test_violations_do_not_echo_without_bound(channel: RuntimeChannel, peer: Peer) -> None:
     peer.send({"jsonrpc": "2.0", "id": 1, "x" * 90_000: 1})
     assert len(await violation(channel)) < 600
 
 
-async def test_a_peer_that_does_not_read(channel: Channel, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("host.channel._MAX_UNSENT_BYTES", 1_000_000)
+async def test_a_peer_that_does_not_read(channel: RuntimeChannel, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("host.runtime_channel._MAX_UNSENT_BYTES", 1_000_000)
     tasks = [asyncio.create_task(channel.request(Method.CALL, {"x": "y" * 90_000}, timeout_s=10)) for _ in range(30)]
     assert await violation(channel) == "the runtime does not read what it is sent"
     assert all(isinstance(r, ProtocolViolation) for r in await asyncio.gather(*tasks, return_exceptions=True))
@@ -322,7 +323,7 @@ async def test_a_peer_that_does_not_read(channel: Channel, peer: Peer, monkeypat
 # --- Time and ends ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_time_out_that_the_runtime_confirms(channel: Channel, peer: Peer) -> None:
+async def test_a_time_out_that_the_runtime_confirms(channel: RuntimeChannel, peer: Peer) -> None:
     pending = ask(channel, timeout_s=0.05, cancel_grace_s=10)
     request_id = (await peer.receive())["id"]
     assert await peer.receive() == messages.notification("cancel", {"id": request_id})
@@ -333,7 +334,9 @@ async def test_a_time_out_that_the_runtime_confirms(channel: Channel, peer: Peer
     assert not channel.ended
 
 
-async def test_a_time_out_without_confirmation_and_an_answer_that_comes_later(channel: Channel, peer: Peer) -> None:
+async def test_a_time_out_without_confirmation_and_an_answer_that_comes_later(
+    channel: RuntimeChannel, peer: Peer
+) -> None:
     pending = ask(channel, timeout_s=0.05, cancel_grace_s=0.05)
     request_id = (await peer.receive())["id"]
     with pytest.raises(RequestTimeout) as caught:
@@ -348,7 +351,7 @@ async def test_a_time_out_without_confirmation_and_an_answer_that_comes_later(ch
     assert await violation(channel) == "an answer to no open request"
 
 
-async def test_a_death_in_the_grace_period_confirms_nothing(channel: Channel, peer: Peer) -> None:
+async def test_a_death_in_the_grace_period_confirms_nothing(channel: RuntimeChannel, peer: Peer) -> None:
     pending = ask(channel, timeout_s=0.05, cancel_grace_s=10)
     await peer.receive()
     await peer.receive()
@@ -358,7 +361,7 @@ async def test_a_death_in_the_grace_period_confirms_nothing(channel: Channel, pe
     assert not caught.value.ended
 
 
-async def test_cancelling_tells_the_runtime(channel: Channel, peer: Peer) -> None:
+async def test_cancelling_tells_the_runtime(channel: RuntimeChannel, peer: Peer) -> None:
     pending = ask(channel)
     request_id = (await peer.receive())["id"]
     pending.cancel()
@@ -372,7 +375,7 @@ async def test_cancelling_tells_the_runtime(channel: Channel, peer: Peer) -> Non
 
 
 @pytest.mark.parametrize("half_a_frame", [b"", b"\x00\x00", b"\x00\x00\x00\x05{"])
-async def test_a_runtime_that_is_gone(channel: Channel, peer: Peer, half_a_frame: bytes) -> None:
+async def test_a_runtime_that_is_gone(channel: RuntimeChannel, peer: Peer, half_a_frame: bytes) -> None:
     pending = ask(channel)
     await peer.receive()
     peer.writer.write(half_a_frame)
@@ -384,14 +387,14 @@ async def test_a_runtime_that_is_gone(channel: Channel, peer: Peer, half_a_frame
         await ask(channel)
 
 
-async def test_a_runtime_that_is_gone_before_hello(channel: Channel, dial: Dial) -> None:
+async def test_a_runtime_that_is_gone_before_hello(channel: RuntimeChannel, dial: Dial) -> None:
     peer = await dial(channel)
     peer.writer.close()
     with pytest.raises(ChannelBroken):
         await channel.wait_hello()
 
 
-async def test_a_container_that_died(channel: Channel, peer: Peer) -> None:
+async def test_a_container_that_died(channel: RuntimeChannel, peer: Peer) -> None:
     pending = ask(channel)
     await peer.receive()
     channel.peer_died()
@@ -400,7 +403,7 @@ async def test_a_container_that_died(channel: Channel, peer: Peer) -> None:
     assert await peer.is_hung_up_on()
 
 
-async def test_closing(channel: Channel, peer: Peer, dial: Dial) -> None:
+async def test_closing(channel: RuntimeChannel, peer: Peer, dial: Dial) -> None:
     pending = ask(channel)
     await peer.receive()
     await channel.aclose()
@@ -414,7 +417,7 @@ async def test_closing(channel: Channel, peer: Peer, dial: Dial) -> None:
         await dial(channel)
 
 
-async def test_the_first_end_holds(channel: Channel, peer: Peer) -> None:
+async def test_the_first_end_holds(channel: RuntimeChannel, peer: Peer) -> None:
     peer.writer.write(b"\xff\xff\xff\xff")
     words = await violation(channel)
     channel.peer_died()
@@ -422,14 +425,14 @@ async def test_the_first_end_holds(channel: Channel, peer: Peer) -> None:
     assert await violation(channel) == words
 
 
-async def test_a_request_over_the_limit_is_ours_to_answer_for(channel: Channel, peer: Peer) -> None:
+async def test_a_request_over_the_limit_is_ours_to_answer_for(channel: RuntimeChannel, peer: Peer) -> None:
     with pytest.raises(frames.FrameTooLarge):
         await channel.request(Method.CALL, {"x": "y" * 100_000}, timeout_s=10)
     assert not channel.ended
 
 
 async def test_a_directory_that_cannot_be_made(state_dir: Path) -> None:
-    channel = Channel(state_dir / "no" / "c", token=TOKEN, runtime_uid=0, max_frame_bytes=1000)
+    channel = RuntimeChannel(state_dir / "no" / "c", token=TOKEN, runtime_uid=0, max_frame_bytes=1000)
     with pytest.raises(FileNotFoundError):
         await channel.listen(owner=None)
     await channel.aclose()

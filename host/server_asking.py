@@ -1,0 +1,136 @@
+"""Questions to somebody else's server, and its answers, checked: between HTTP and what a session makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+
+from host.answers import CheckedJSON, InvalidAnswer, Verdict, is_light
+from host.channel import RuntimeFault
+from host.intake import Intake
+from host.server_dialect import Question, answer, check, detail_of, fault_of
+from host.server_http import BadAnswer, Exchange, ServerHttp
+from sandbox_runtime.frames import FrameTooLarge
+from sandbox_runtime.messages import Fault, Method
+
+SMALL_BYTES = 256 * 1024
+"""For answers that have no reason to be longer: health, ids, errors."""
+
+_STARTING_PAUSE_S = 1.0
+EVENTS = "text/event-stream"
+
+
+class Asking:
+    """How one server is asked. ``evict`` ends its channel, when too much is held of what all servers have not finished."""
+
+    def __init__(self, http: ServerHttp, intake: Intake, *, max_bytes: int, evict: Callable[[], None]) -> None:
+        self.http = http
+        self.max_bytes = max_bytes
+        self.sid: str | None = None
+        """The server's own id of its session."""
+        self._intake = intake
+        self._evict = evict
+
+    @asynccontextmanager
+    async def request(
+        self, asked: Question, *, sid: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Exchange]:
+        """Send a request; see ``ServerHttp.request``.
+
+        Raises:
+            FrameTooLarge: it is longer than a message may be.
+        """
+        if asked.body is not None and len(asked.body) > self.max_bytes:
+            raise FrameTooLarge(len(asked.body), self.max_bytes)
+        fields = {"Accept": "application/json", **(headers or {})}
+        if (sid := sid or self.sid) is not None:
+            fields["X-Session-ID"] = sid
+        async with self.http.request(asked.verb, asked.path, headers=fields, body=asked.body) as exchange:
+            yield exchange
+
+    @asynccontextmanager
+    async def started(
+        self, method: Method, asked: Question, *, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Exchange]:
+        """Send a request until the server no longer says that it is starting; the block has a 200.
+
+        Raises:
+            RuntimeFault: the server answers with something else.
+        """
+        while True:
+            async with self.request(asked, headers=headers) as exchange:
+                if exchange.status == 200:
+                    yield exchange
+                    return
+                if not is_starting(exchange):
+                    raise await self.fault(method, asked, exchange)
+                await exchange.body(SMALL_BYTES)
+            await asyncio.sleep(_STARTING_PAUSE_S)
+
+    async def answer(self, method: Method, asked: Question) -> CheckedJSON:
+        """Ask, and return the answer.
+
+        Raises:
+            RuntimeFault: it is an error.
+            InvalidAnswer: it isn't what the method promises.
+        """
+        async with self.started(method, asked) as exchange:
+            with self.holding() as held:
+                return await self.checked(method, await exchange.body(self.max_bytes, held))
+
+    async def checked(self, method: Method, body: bytes | bytearray) -> CheckedJSON:
+        """Return the value in an answer's body; of one that is heavy to read, in another process.
+
+        Raises:
+            InvalidAnswer: it isn't what the method promises.
+        """
+        if is_light(body):
+            return CheckedJSON(answer(method, body))
+        found: asyncio.Future[Verdict | Exception] = asyncio.get_running_loop().create_future()
+
+        def done(verdict: Verdict | Exception) -> None:
+            if not found.done():
+                found.set_result(verdict)
+
+        self._intake.check(body, partial(check, method=method), done)
+        verdict = await found
+        if isinstance(verdict, Exception):
+            raise InvalidAnswer(str(verdict)[:500])
+        if verdict.answer is None:
+            raise InvalidAnswer(verdict.invalid or "")
+        return verdict.answer
+
+    async def fault(self, method: Method, asked: Question, exchange: Exchange) -> RuntimeFault:
+        """Return the error that an answer is."""
+        words, detail = await self.words(exchange)
+        fault = fault_of(method, exchange.status, detail)
+        if fault is Fault.ENVIRONMENT_RAISED or not detail:
+            return RuntimeFault(fault, f"the environment's server answers {asked.verb} {asked.path} with {words}")
+        return RuntimeFault(fault, detail)
+
+    async def words(self, exchange: Exchange) -> tuple[str, str]:
+        """Say what an answer is that isn't what was asked for; and what the server says of it itself."""
+        if 300 <= exchange.status < 400:
+            return f"{exchange.status}, a redirect, which is not followed", ""
+        body = b""
+        with contextlib.suppress(BadAnswer):
+            body = bytes(await exchange.body(SMALL_BYTES))
+        detail = detail_of(body, exchange.content_type)
+        return f"{exchange.status} ({detail or exchange.content_type or 'without words'})", detail
+
+    @contextmanager
+    def holding(self) -> Iterator[Callable[[int], None]]:
+        """For the length of the block, have what is held of a body count: together with all others' it is bounded."""
+        key = object()
+        try:
+            yield lambda size: self._intake.hold(key, size, self._evict)
+        finally:
+            self._intake.hold(key, 0, self._evict)
+
+
+def is_starting(exchange: Exchange) -> bool:
+    """Tell whether a server says that it has not begun with what it was asked, and may be asked again."""
+    return exchange.status == 503 and exchange.headers.get(b"x-backend-state", b"").lower() == b"starting"

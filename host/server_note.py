@@ -1,0 +1,148 @@
+"""What the next host must know of a session in somebody else's server: its id there, and under which names its calls run.
+
+A file of lines, each a JSON object, added to as things happen: what was written is there after ``kill -9``, and a last line
+that is not whole is none. No secrets, inputs or results are in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sandbox_runtime.messages import Method
+
+_LINES = 2000
+"""Then the file is written anew, with what still counts."""
+
+_LINGER_S = 50.0
+"""How long a server keeps a result for certain: both SDKs' keep it for 60 s."""
+
+_MAX_FORGOTTEN = 10_000
+
+
+@dataclass
+class NotedCall:
+    """One call. ``task_id`` is the server's name for it, once that is known; ``ended_at`` in seconds since the epoch."""
+
+    method: Method
+    task_id: str | None = None
+    ended_at: float | None = None
+
+
+@dataclass
+class ServerNote:
+    """The note on one session; nothing is written before ``begin``."""
+
+    path: Path
+    sid: str | None = None
+    environment: str = ""
+    is_set_up: bool = False
+    is_finished: bool = False
+    calls: dict[str, NotedCall] = field(default_factory=dict)
+    _fd: int = -1
+    _lines: int = 0
+
+    @classmethod
+    def read(cls, path: Path) -> ServerNote:
+        """Return what an earlier host noted; an empty note if there is none."""
+        note = cls(path)
+        with contextlib.suppress(OSError):
+            for line in path.read_bytes().splitlines():
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    note._apply(json.loads(line))
+        return note
+
+    def begin(self, sid: str, environment: str) -> None:
+        """Note that the server has a session.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._add({"sid": sid, "environment": environment})
+
+    def resume(self) -> None:
+        """Go on with a note that was read.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def set_up(self) -> None:
+        """Note that its environment is set up."""
+        self._add({"set_up": True})
+
+    def finished(self) -> None:
+        """Note that the episode has finished."""
+        self._add({"finished": True})
+
+    def started(self, call_id: str, method: Method) -> None:
+        """Note a call, before it is sent."""
+        self._add({"call": call_id, "method": method})
+
+    def named(self, call_id: str, task_id: str) -> None:
+        """Note what the server calls it."""
+        self._add({"call": call_id, "task": task_id})
+
+    def ended(self, call_id: str) -> None:
+        """Note that its result has come."""
+        self._add({"call": call_id, "ended": time.time()})
+
+    def is_kept(self, call: NotedCall) -> bool:
+        """Tell whether the server still has a result that has come."""
+        return call.task_id is not None and call.ended_at is not None and time.time() - call.ended_at < _LINGER_S
+
+    def close(self) -> None:
+        """Write no more."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _add(self, entry: dict[str, Any]) -> None:
+        self._apply(entry)
+        if self._fd < 0:
+            return
+        with contextlib.suppress(OSError):  # a full disk costs the next host its knowledge, not this one its sessions
+            os.write(self._fd, _line(entry))
+            self._lines += 1
+            if self._lines >= _LINES:
+                self._write_anew()
+
+    def _apply(self, entry: dict[str, Any]) -> None:
+        if "sid" in entry:
+            self.sid, self.environment = str(entry["sid"]), str(entry["environment"])
+        self.is_set_up |= "set_up" in entry
+        self.is_finished |= "finished" in entry
+        if (call_id := entry.get("call")) is not None:
+            if "method" in entry:
+                self.calls[call_id] = NotedCall(Method(entry["method"]))
+            call = self.calls[call_id]
+            call.task_id = entry.get("task", call.task_id)
+            call.ended_at = entry.get("ended", call.ended_at)
+
+    def _write_anew(self) -> None:
+        over = [call_id for call_id, call in self.calls.items() if call.ended_at is not None and not self.is_kept(call)]
+        for call_id in over[:-_MAX_FORGOTTEN]:
+            del self.calls[call_id]
+        lines = [_line({"sid": self.sid, "environment": self.environment})]
+        lines += [_line({"set_up": True})] * self.is_set_up + [_line({"finished": True})] * self.is_finished
+        for call_id, call in self.calls.items():
+            entry = {"call": call_id, "method": call.method, "task": call.task_id, "ended": call.ended_at}
+            lines.append(_line({name: value for name, value in entry.items() if value is not None}))
+        temporary = self.path.with_name(self.path.name + ".new")
+        temporary.write_bytes(b"".join(lines))
+        temporary.chmod(0o600)
+        temporary.rename(self.path)
+        os.close(self._fd)
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._lines = 0
+
+
+def _line(entry: dict[str, Any]) -> bytes:
+    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
