@@ -89,6 +89,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     isolation      what each profile makes of a container
     kinds          what an image holds: our runtime, or a server of its own
     errors         what can go wrong, and what a client is told
+    tracing        traces, where OpenTelemetry's variables ask for them
     logs           how log lines look
     memory         memory that was used once is given back
 """

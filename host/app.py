@@ -8,6 +8,7 @@ from weakref import WeakSet
 import structlog
 from aiohttp import web
 
+from host import tracing
 from host.access_log import access_log, what_is_asked
 from host.auth import Keys, guard
 from host.catalog import Catalog
@@ -56,7 +57,10 @@ def make_app(
             log.exception("request_failed", **what_is_asked(request))
             return _response(HostError(f"internal error: {type(exc).__name__}"))
 
-    app = web.Application(middlewares=[*access_log(), errors, guard(keys or Keys())], client_max_size=max_body_bytes)
+    app = web.Application(
+        middlewares=[*access_log(), *tracing.middleware(), errors, guard(keys or Keys())],
+        client_max_size=max_body_bytes,
+    )
     app[SERVED] = WeakSet()
     app[BODY_LIMITS] = BodyLimits(max_bytes=max_body_bytes, timeout_s=body_timeout_s)
     if dashboard is not None:

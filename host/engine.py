@@ -21,7 +21,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from host import docker_client
+from host import docker_client, tracing
 from host.errors import Failure, Reason, SandboxFailed
 from host.isolation import GVISOR, Confinement
 from host.placement import Placement, own_container_ids
@@ -488,7 +488,8 @@ class Engine:
         asked_at, outcome = time.monotonic(), "given_up"
         name = (function.func if isinstance(function, partial) else function).__name__.strip("_")
         try:
-            value = await anyio.to_thread.run_sync(function, *args, limiter=self._threads, abandon_on_cancel=True)
+            with tracing.span(f"engine {name}", "client"):
+                value = await anyio.to_thread.run_sync(function, *args, limiter=self._threads, abandon_on_cancel=True)
             outcome = "ok"
             return value
         except docker_client.NotFound as exc:

@@ -19,6 +19,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
+from host import tracing
 from host.capacity import Capacity
 from host.demand import Demand
 from host.engine import EngineError, Image
@@ -140,10 +141,12 @@ class Pool:
         """
         self._demand[image].note(self._clock())
         async with AsyncExitStack() as stack:
-            sandbox = await self._take(image, stack)
+            with tracing.span("pool.take"):
+                sandbox = await self._take(image, stack)
             if sandbox is None:
                 self._changed.set()  # those that wait may have to make room
-                await stack.enter_async_context(self.capacity.place())
+                with tracing.span("queue"):
+                    await stack.enter_async_context(self.capacity.place())
                 sandbox = await stack.enter_async_context(Sandbox.open(self._host, image, role=Role.SESSION))
             yield sandbox
 

@@ -19,6 +19,7 @@ from typing import Any, Self
 import anyio
 import structlog
 
+from host import tracing
 from host.channel import Channel, ChannelBroken, ChannelClosed, Greeting, ProtocolViolation
 from host.data import DATA_DIR, data_folders
 from host.disk import DiskWatch
@@ -408,7 +409,8 @@ class Sandbox:
                 with anyio.fail_after(timeout_s):
                     await host.engine.start(spec.name, on_death=channel.peer_died)
             with anyio.fail_after(timeout_s):
-                return await channel.wait_hello()
+                with tracing.span("runtime.hello"):
+                    return await channel.wait_hello()
         except TimeoutError:
             output = ""
             with contextlib.suppress(EngineError), anyio.move_on_after(_LOOKUP_S):  # the engine may be what hangs
@@ -437,7 +439,8 @@ class Sandbox:
             InvalidRequest: the request is larger than a message may be.
         """
         try:
-            return await self._channel.request(method, params, timeout_s=timeout_s, cancel_grace_s=cancel_grace_s)
+            with tracing.span(f"runtime {method}", "client", rpc__system__name="jsonrpc", rpc__method=method):
+                return await self._channel.request(method, params, timeout_s=timeout_s, cancel_grace_s=cancel_grace_s)
         except FrameTooLarge as exc:
             raise InvalidRequest(str(exc)) from exc
         except ChannelClosed:

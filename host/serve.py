@@ -9,13 +9,14 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, closing
 
 import anyio
 import structlog
 from anyio.abc import TaskGroup
 from pydantic import ByteSize
 
+from host import tracing
 from host.app import make_app
 from host.auth import Keys, check_exposure
 from host.capacity import Capacity
@@ -90,9 +91,10 @@ async def _serve(
 ) -> None:
     keep_no_memory()
     keys = Keys.of(settings)
-    with closing(StateDir.open(settings.state_dir)) as state, closing(bind(settings)) as sock:
+    with closing(StateDir.open(settings.state_dir)) as state, closing(bind(settings)) as sock, ExitStack() as stack:
         keys = keys.with_operator(state.operator_key)
         check_exposure(keys, settings, sock.getsockname()[0])
+        stack.enter_context(tracing.running(state.server_id))
         recorder = Recorder(settings)
         async with open_engine() as engine, _egress(settings) as egress:
             for tag in settings.image:

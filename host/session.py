@@ -16,7 +16,7 @@ import structlog
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from host import logs
+from host import logs, tracing
 from host.calls import Calls, KeptResults, Outcome, ToolCall
 from host.engine import ContainerRef, Image
 from host.episode import Episode
@@ -38,6 +38,9 @@ from host.timeline import Timeline
 from sandbox_runtime.messages import Method
 
 log = structlog.get_logger()
+
+_MAX_TOOL_CHARS = 100
+"""Of a tool's name, where it is told: a client may call it anything."""
 
 _TOUCH_S = 5.0
 """How exactly the next host is told of the idle time, to save a file system call for each request."""
@@ -137,15 +140,17 @@ class Session:
             self._end()
 
     async def _live(self, stack: AsyncExitStack) -> None:
-        asked_at = self._clock()
-        match self._origin:
-            case SessionSpec() as spec:
-                sandbox, episode = await self._make(stack, spec)
-            case Survivor() as survivor:
-                sandbox, episode = await self._adopt(stack, survivor)
-            case None:
-                raise AssertionError("a session lives once")
-        await checkpoint_if_cancelled()  # a close while the answer was on its way
+        asked_at, trace = self._clock(), tracing.current()
+        tracing.leave()
+        with tracing.span("session.create", within=trace, session__id=self.sid):
+            match self._origin:
+                case SessionSpec() as spec:
+                    sandbox, episode = await self._make(stack, spec)
+                case Survivor() as survivor:
+                    sandbox, episode = await self._adopt(stack, survivor)
+                case None:
+                    raise AssertionError("a session lives once")
+            await checkpoint_if_cancelled()  # a close while the answer was on its way
         self._sandbox, self._episode = sandbox, episode
         logs.belongs(sandbox.name, self.sid)
         self._state = move(self._state, Event.CONSTRUCTED)
@@ -158,7 +163,7 @@ class Session:
         self.timeline.created(sandbox.name, start, seconds, task_spec)
         self._origin = None
         async with anyio.create_task_group() as self._tasks:
-            self._tasks.start_soon(self._set_up, episode)
+            self._tasks.start_soon(self._set_up, episode, trace)
             self._tasks.start_soon(self._expire)
             self._adopt_calls(sandbox, self._tasks)
             self.close(await sandbox.wait_failed())
@@ -189,9 +194,10 @@ class Session:
             self.timeline.call_began(call_id, Method.CALL, {})
             tasks.start_soon(self._run_call, self._calls.adopt(call_id), Method.RESULT, {"call_id": call_id})
 
-    async def _set_up(self, episode: Episode) -> None:
+    async def _set_up(self, episode: Episode, trace: tracing.Trace | None) -> None:
         try:
-            await episode.set_up()
+            with tracing.span("session.setup", within=trace, session__id=self.sid):
+                await episode.set_up()
         except SandboxFailed as exc:
             self.close(exc.failure)
         else:
@@ -395,8 +401,20 @@ class Session:
 
     async def _call_outcome(self, method: Method, params: Mapping[str, Any]) -> Outcome:
         assert self._episode is not None
+        tool = str(params.get("name", method))[:_MAX_TOOL_CHARS]
+        span = tracing.span(
+            f"execute_tool {tool}",
+            gen_ai__operation__name="execute_tool",
+            gen_ai__tool__name=tool,
+            gen_ai__tool__call__id=params["call_id"],
+            session__id=self.sid,
+        )
         try:
-            return await self._episode.call(method, params)
+            with span:
+                outcome = await self._episode.call(method, params)
+                if outcome.event == "error":
+                    span.fail("tool_error")
+                return outcome
         except SandboxFailed as exc:
             return self._last_words() if self._left_to_next else Outcome("error", str(exc.failure))
 
