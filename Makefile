@@ -12,7 +12,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup venv engine base check docs test soak bench demo examples clean
+.PHONY: help setup venv engine base check docs image test soak bench demo examples clean
 
 help: ## Show this list
 	@sed -n -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -45,6 +45,9 @@ check: venv ## Formatting, lint, types and documentation
 docs: venv ## Build the documentation: docs/_build/index.html
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build
 	@echo "docs: docs/_build/index.html"
+
+image: setup ## Build the image of the host itself (deploy/Dockerfile), without a registry if need be
+	@$(BIN)/python -m deploy.image
 
 test: setup ## Run the test suite (ARGS="-k name" to choose)
 	$(BIN)/pytest $(ARGS)

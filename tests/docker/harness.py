@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,19 +222,20 @@ def running_host(
     env: dict[str, str] | None = None,
     state_dir: Path | None = None,
     port: int | None = None,
+    prefix: Sequence[str] = (),
     **settings: Any,
 ) -> Iterator[RunningHost]:
     """Start a host and wait until it serves; at the end stop it if it runs, and check that it left nothing behind.
 
     ``settings`` are flags: ``max_sessions=4`` is ``--max-sessions 4``. Unless told otherwise no container is started
-    beforehand: most tests count them.
+    beforehand: most tests count them. ``prefix`` is a command that runs the host, its words before the host's.
     """
     settings = {"warm": 0, **settings}
     directory = Path(tempfile.mkdtemp(prefix="ors-", dir="/tmp"))
     state = state_dir or directory / "state"
     port = port or free_port()
     log = directory / "host.log"
-    command = [str(Path(sys.executable).with_name("ors-host")), "--port", str(port), "--state-dir", str(state)]
+    command = [*prefix, str(Path(sys.executable).with_name("ors-host")), "--port", str(port), "--state-dir", str(state)]
     for image in images:
         command += ["--image", image]
     for name, value in settings.items():
