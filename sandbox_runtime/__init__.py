@@ -2,8 +2,8 @@
 
 What an author needs is exported here; ``sandbox_runtime.shell`` runs commands as the agent. The modules, from the bottom:
 
-* ``frames``, ``data_types``, ``messages``, ``bodies``: the bytes and words that host and runtime exchange, and what clients say
-  (the host uses these as well).
+* ``frames``, ``data_types``, ``conversations``, ``greeting``, ``messages``, ``bodies``: the bytes and words that host and
+  runtime exchange, and what clients say (the host uses these as well).
 * ``calling``, ``tools``, ``environment``: the authoring API.
 * ``agent``, ``processes``, ``capture``, ``scope``, ``command``, ``shell``: the agent's identity, its processes, its commands;
   ``spawner``, ``spawning``: what starts them, and keeps them the first to go when memory is short.
@@ -12,8 +12,8 @@ What an author needs is exported here; ``sandbox_runtime.shell`` runs commands a
 * ``served``, ``ors_sdk``, ``openreward_sdk``, ``dialects``: an author's class, whichever SDK it is written for.
 * ``discovery``, ``gate``, ``episode``, ``adapter``: from requests to answers.
 * ``scripts``, ``loader``: from what a command line names to classes.
-* ``answering``, ``jobs``, ``link``, ``worker``; ``hardening``, ``settling``, ``process``, ``__main__``: the process in the
-  container.
+* ``answering``, ``jobs``, ``link``, ``worker``; ``deferred``, ``hardening``, ``settling``, ``process``, ``__main__``: the
+  process in the container.
 
 Rules: pydantic and the standard library only; never an import from ``host``; standard output belongs to the author's code.
 """

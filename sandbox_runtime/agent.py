@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .egress import proxy_environ
 
@@ -23,8 +23,7 @@ class AgentUnavailable(RuntimeError):
     """There is no agent to run commands as."""
 
 
-@dataclass(frozen=True)
-class Agent:
+class Agent(NamedTuple):
     """An identity. ``same_user`` means that it is the runtime's own: no isolation at all."""
 
     name: str

@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from .data_types import GroupCandidate, Strict
+from .conversations import GroupCandidate
+from .data_types import Strict
 
 
 class ListTasks(Strict):

@@ -18,8 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from . import processes
 from .agent import Agent, current_agent
@@ -34,8 +33,7 @@ _LATE_OUTPUT_S = 0.1
 _TIME_SLICE_MS = 60_000
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """``returncode`` as in ``subprocess``: negative for a signal. ``relieved``: see ``Command.run``."""
 
     capture: Capture
@@ -198,8 +196,7 @@ class Command:
         process.wait(processes.END_TIMEOUT_S)
 
 
-@dataclass(frozen=True)
-class _Started:
+class _Started(NamedTuple):
     """A command that runs, and the descriptor that its output comes from."""
 
     process: Spawned

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from .openreward_sdk import OpenRewardClass
-from .ors_sdk import OrsClass
+from importlib import import_module
+
 from .served import ServedClass
 
 _OURS = __name__.partition(".")[0]
-_SDKS = {"ors": OrsClass, "openreward": OpenRewardClass}
+_SDKS = {"ors": ("ors_sdk", "OrsClass"), "openreward": ("openreward_sdk", "OpenRewardClass")}
+"""The modules that know them, imported only for who uses one."""
 
 DISTRIBUTIONS = {"ors": "ors-sdk", "openreward": "openreward"}
 """What to install for ``import`` of each SDK."""
@@ -28,7 +29,11 @@ def serve(cls: type) -> ServedClass:
     if base is None:
         raise TypeError(f"{cls.__qualname__} is no environment")
     sdk = _SDKS.get(base.__module__.partition(".")[0])
-    return ServedClass(cls) if sdk is None else sdk(cls, base)
+    if sdk is None:
+        return ServedClass(cls)
+    module, name = sdk
+    served: ServedClass = getattr(import_module(f".{module}", __package__), name)(cls, base)
+    return served
 
 
 def _base(cls: type) -> type | None:

@@ -6,14 +6,13 @@ Bytes are decoded where they arrive and answers are written where they are made:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-
-from pydantic import ValidationError
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from . import frames, messages
 from .answering import Answer
 from .jobs import Job
-from .messages import Hello, Request, Response, Welcome
+from .messages import Request, Response
 from .output import shorten
 
 HELLO_ID = 0
@@ -27,14 +26,14 @@ class ProtocolViolation(Exception):
 class Link(asyncio.BufferedProtocol):
     """The greeting, the requests that came on a connection, and the answers that are to go.
 
-    ``received`` gets what comes after the greeting. ``greeted`` is set when the host has answered to hello (``welcome`` says
-    what), or the connection has ended. ``ended`` is done when it has, by whomever; a ``ProtocolViolation`` if that was because
-    the host broke the protocol.
+    ``received`` gets what comes after the greeting. ``greeted`` is set when the host has answered to hello (and
+    ``max_frame_bytes`` is known), or the connection has ended. ``ended`` is done when it has, by whomever; a
+    ``ProtocolViolation`` if that was because the host broke the protocol.
     """
 
-    def __init__(self, hello: Hello, received: Callable[[Request | Response, Link], None]) -> None:
+    def __init__(self, hello: Mapping[str, Any], received: Callable[[Request | Response, Link], None]) -> None:
         self.asked: dict[int, Job] = {}
-        self.welcome: Welcome | None = None
+        self.max_frame_bytes: int | None = None
         self.greeted = asyncio.Event()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._hello = hello
@@ -47,8 +46,8 @@ class Link(asyncio.BufferedProtocol):
         """Answer a request, unless the connection is gone."""
         self.asked.pop(request_id, None)
         if not self.ended.done():
-            assert self._transport is not None and self.welcome is not None
-            self._transport.write(answer.frame(request_id, self.welcome.max_frame_bytes))
+            assert self._transport is not None and self.max_frame_bytes is not None
+            self._transport.write(answer.frame(request_id, self.max_frame_bytes))
 
     def close(self) -> None:
         """Hang up, and forget what is owed: nobody is there to take it."""
@@ -59,7 +58,7 @@ class Link(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)
         self._transport = transport
-        transport.write(frames.encode_frame(messages.request(HELLO_ID, "hello", self._hello.model_dump())))
+        transport.write(frames.encode_frame(messages.request(HELLO_ID, "hello", self._hello)))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer
@@ -70,7 +69,7 @@ class Link(asyncio.BufferedProtocol):
                 if self.ended.done():
                     return
                 parsed = messages.parse_message(message)
-                if self.welcome is None:
+                if self.max_frame_bytes is None:
                     self._greet(parsed)
                 else:
                     self._received(parsed, self)
@@ -87,10 +86,11 @@ class Link(asyncio.BufferedProtocol):
             raise ProtocolViolation("the first message is not the answer to hello")
         if message.error is not None:
             raise ProtocolViolation(f"hello was refused: {shorten(message.error.message)}")
-        try:
-            self.welcome = Welcome.model_validate(message.result)
-        except ValidationError as exc:
-            raise ProtocolViolation(f"welcome: {messages.describe(exc)}") from exc
+        match message.result:
+            case {"max_frame_bytes": int(max_frame_bytes), **others} if not others:
+                self.max_frame_bytes = max_frame_bytes
+            case _:
+                raise ProtocolViolation("welcome: max_frame_bytes, a number, is needed, and nothing besides")
         self.greeted.set()
 
     def _end(self, violation: ProtocolViolation | None) -> None:

@@ -14,38 +14,45 @@ The data types are in ``data_types.py``, and all to be had from here. The channe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import ValidationError
+from pydantic_core import CoreSchema, SchemaValidator
+from pydantic_core import core_schema as cs
 
 from .data_types import (
     Block,
     Blocks,
-    GroupCandidate,
-    GroupScore,
     ImageBlock,
     JSONObject,
     ListToolsOutput,
-    Message,
-    MessageBlock,
-    ReasoningBlock,
     RunToolError,
     RunToolErrorReason,
     RunToolOutput,
     RunToolSuccess,
-    ScoreGroupOutput,
     Split,
     SplitType,
-    Strict,
     TerminalToolSpec,
     TextBlock,
-    ToolCallBlock,
     ToolOutput,
-    ToolResultBlock,
     ToolSpec,
 )
+
+if TYPE_CHECKING:
+    from .conversations import (
+        GroupCandidate,
+        GroupScore,
+        Message,
+        MessageBlock,
+        ReasoningBlock,
+        ScoreGroupOutput,
+        ToolCallBlock,
+        ToolResultBlock,
+    )
+    from .greeting import EpisodeState, Hello, Welcome
 
 __all__ = [
     "APPLICATION_ERROR",
@@ -86,11 +93,22 @@ __all__ = [
     "describe",
     "error",
     "error_body",
+    "hello",
     "notification",
     "parse_message",
     "request",
     "result",
 ]
+
+_GREETING = frozenset({"EpisodeState", "Hello", "Welcome"})
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is rarely asked for only then: a model costs half a millisecond of each runtime's start."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(".greeting" if name in _GREETING else ".conversations", __package__), name)
+
 
 PROTOCOL_VERSION = 1
 
@@ -132,56 +150,22 @@ class Fault(StrEnum):
     BAD_REQUEST = "bad_request"  # the host asked what makes no sense: unknown method, wrong params, wrong order
 
 
-class EpisodeState(Strict):
-    """What a host that comes back must know of the episode: its environment, and its calls, the forgotten ones included."""
-
-    environment: str
-    running_calls: list[str]
-    finished_calls: list[str]
-    forgotten_calls: list[str]
-
-
-EnvironmentName = Annotated[str, Field(max_length=128, pattern=r"^[^\W\d]\w*$")]
-"""A Python class's name: it becomes a part of paths and of log lines."""
-
-
-class Hello(Strict):
-    """Params of the runtime's first message. ``environments`` are the names of its classes, in the order given.
-
-    ``agent_goes_first``: when memory is short, the agent's processes can be held to going before the runtime. ``episode`` is
-    None until the environment is constructed, and again from ``teardown`` on.
-    """
-
-    protocol: int
-    token: str = Field(repr=False)
-    runtime_version: str
-    environments: Annotated[list[EnvironmentName], Field(max_length=1000)]
-    agent_goes_first: bool = False
-    episode: EpisodeState | None = None
-
-
-class Welcome(Strict):
-    """The host's answer to ``hello``."""
-
-    max_frame_bytes: int
-
-
-class Request(Strict):
+class Request(NamedTuple):
     """A request, or a notification where ``id`` is None."""
 
-    jsonrpc: Literal["2.0"] = "2.0"
-    id: int | None = None
     method: str
-    params: dict[str, Any] = Field(default_factory=dict)
+    params: dict[str, Any] = {}
+    id: int | None = None
+    jsonrpc: str = "2.0"
 
 
-class ErrorData(Strict):
+class ErrorData(NamedTuple):
     """The ``data`` of an error answer."""
 
     fault: Fault
 
 
-class ErrorBody(Strict):
+class ErrorBody(NamedTuple):
     """The ``error`` of an error answer."""
 
     code: int
@@ -189,26 +173,51 @@ class ErrorBody(Strict):
     data: ErrorData
 
 
-class Response(Strict):
+class Response(NamedTuple):
     """An answer: ``result`` (which may be null) or ``error``."""
 
-    jsonrpc: Literal["2.0"] = "2.0"
     id: int
     result: Any = None
     error: ErrorBody | None = None
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Response:
-        if self.error is not None and self.result is not None:
-            raise ValueError("an answer has a result or an error, not both")
-        return self
+    jsonrpc: str = "2.0"
 
 
 APPLICATION_ERROR = -32000
 """JSON-RPC's code for every error here; ``data.fault`` tells them apart."""
 
-_request = TypeAdapter(Request)
-_response = TypeAdapter(Response)
+
+def _object(kind: Any, **members: CoreSchema) -> CoreSchema:
+    """Return the schema of a JSON object with these members, and no others, that becomes a ``kind``."""
+    optional = kind._field_defaults
+    fields = {name: cs.typed_dict_field(schema, required=name not in optional) for name, schema in members.items()}
+    return cs.no_info_after_validator_function(
+        lambda values: kind(**values), cs.typed_dict_schema(fields, extra_behavior="forbid")
+    )
+
+
+# Written down rather than derived from classes: that would take a tenth of the runtime's start.
+_INT, _STR, _VERSION = cs.int_schema(strict=True), cs.str_schema(strict=True), cs.literal_schema(["2.0"])
+_request = SchemaValidator(
+    _object(
+        Request, method=_STR, params=cs.dict_schema(keys_schema=_STR), id=cs.nullable_schema(_INT), jsonrpc=_VERSION
+    )
+)
+_response = SchemaValidator(
+    _object(
+        Response,
+        id=_INT,
+        result=cs.any_schema(),
+        error=cs.nullable_schema(
+            _object(
+                ErrorBody,
+                code=_INT,
+                message=_STR,
+                data=_object(ErrorData, fault=cs.enum_schema(Fault, list(Fault), sub_type="str")),
+            )
+        ),
+        jsonrpc=_VERSION,
+    )
+)
 
 
 class MessageError(Exception):
@@ -222,11 +231,31 @@ def parse_message(message: dict[str, Any]) -> Request | Response:
         MessageError: it is neither.
     """
     try:
-        if "method" in message:
-            return _request.validate_python(message)
-        return _response.validate_python(message)
+        parsed: Request | Response = (_request if "method" in message else _response).validate_python(message)
     except ValidationError as exc:
         raise MessageError(describe(exc)) from exc
+    if isinstance(parsed, Response) and parsed.error is not None and parsed.result is not None:
+        raise MessageError("an answer has a result or an error, not both")
+    return parsed
+
+
+def hello(
+    *,
+    token: str,
+    runtime_version: str,
+    environments: Sequence[str],
+    agent_goes_first: bool = False,
+    episode: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the params of hello (``Hello``) as a JSON object."""
+    return {
+        "protocol": PROTOCOL_VERSION,
+        "token": token,
+        "runtime_version": runtime_version,
+        "environments": list(environments),
+        "agent_goes_first": agent_goes_first,
+        "episode": episode,
+    }
 
 
 def request(request_id: int, method: str, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,9 +51,8 @@ def main(specs: list[str]) -> int:
 
     gc.enable()
 
-    def hello(token: str) -> messages.Hello:
-        return messages.Hello(
-            protocol=messages.PROTOCOL_VERSION,
+    def hello(token: str) -> dict[str, Any]:
+        return messages.hello(
             token=token,
             runtime_version=__version__,
             environments=adapter.names,

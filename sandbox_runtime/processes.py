@@ -12,8 +12,8 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from .agent import Agent
 
@@ -24,8 +24,7 @@ _PAUSE_S = 0.005
 _CGROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/pids"))  # version 2, version 1
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(NamedTuple):
     """A process as ``/proc`` shows it; ``started`` is in clock ticks since boot."""
 
     pid: int

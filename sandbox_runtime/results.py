@@ -9,20 +9,19 @@ Each SDK has classes of its own for these values (``Types``); what comes out is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
-from typing import Annotated, Any, NamedTuple, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from .faults import RequestFault
 from .messages import (
     Block,
     Fault,
-    GroupScore,
     ImageBlock,
     ListToolsOutput,
-    Message,
     Split,
     TextBlock,
     ToolOutput,
@@ -30,15 +29,32 @@ from .messages import (
 )
 from .output import shorten
 
-_LATER = ConfigDict(defer_build=True)
-_blocks: TypeAdapter[list[Block]] = TypeAdapter(list[Annotated[Block, Field(discriminator="type")]], config=_LATER)
-_tool_output = TypeAdapter(ToolOutput)
-_list_tools_output = TypeAdapter(ListToolsOutput)
-_split = TypeAdapter(Split)
-_messages = TypeAdapter(list[Message], config=_LATER)
-_group_scores = TypeAdapter(list[GroupScore], config=_LATER)
+if TYPE_CHECKING:
+    from .messages import GroupScore, Message
 
 T = TypeVar("T")
+
+
+# Made when first needed: an episode may have no prompt of blocks, and most have neither of the others.
+
+
+@cache
+def _blocks() -> TypeAdapter[list[Block]]:
+    return TypeAdapter(list[Annotated[Block, Field(discriminator="type")]])
+
+
+@cache
+def _messages() -> TypeAdapter[list[Message]]:
+    from .messages import Message
+
+    return TypeAdapter(list[Message])
+
+
+@cache
+def _group_scores() -> TypeAdapter[list[GroupScore]]:
+    from .messages import GroupScore
+
+    return TypeAdapter(list[GroupScore])
 
 
 class Types(NamedTuple):
@@ -56,7 +72,7 @@ OURS = Types(ToolOutput, ListToolsOutput, Split, (TextBlock, ImageBlock))
 def tool_output(value: Any, source: str, types: Types = OURS) -> ToolOutput:
     """Check what a tool returned."""
     _expect(value, types.tool_output, source, "ToolOutput")
-    return _validated(_tool_output, _plain(value, ToolOutput), source)
+    return _validated(ToolOutput.model_validate, _plain(value, ToolOutput), source)
 
 
 def blocks(value: Any, source: str, types: Types = OURS) -> list[Block]:
@@ -65,13 +81,13 @@ def blocks(value: Any, source: str, types: Types = OURS) -> list[Block]:
     _expect_list(value, source, expected)
     for block in value:
         _expect(block, types.blocks, source, expected, inside=True)
-    return _validated(_blocks, [_dumped(block) for block in value], source)
+    return _validated(_blocks().validate_python, [_dumped(block) for block in value], source)
 
 
 def messages(value: Any, source: str) -> list[Message]:
     """Check a conversation: a list of messages, of whatever class."""
     _expect_list(value, source, "a list of Message")
-    return _validated(_messages, [_dumped(message) for message in value], source)
+    return _validated(_messages().validate_python, [_dumped(message) for message in value], source)
 
 
 def group_scores(value: Any, source: str, candidates: int) -> list[GroupScore]:
@@ -81,13 +97,13 @@ def group_scores(value: Any, source: str, candidates: int) -> list[GroupScore]:
     scores = [_dumped(score) if isinstance(score, BaseModel) else {"reward": _number(score, source)} for score in value]
     if len(scores) != candidates:
         raise _bad(f"{source} returned {len(scores)} scores for {candidates} candidates")
-    return _validated(_group_scores, scores, source)
+    return _validated(_group_scores().validate_python, scores, source)
 
 
 def tools(value: Any, source: str, types: Types = OURS) -> ListToolsOutput:
     """Check a list of tools."""
     _expect(value, types.tools, source, "a ListToolsOutput")
-    return _validated(_list_tools_output, _plain(value, ListToolsOutput), source)
+    return _validated(ListToolsOutput.model_validate, _plain(value, ListToolsOutput), source)
 
 
 def splits(value: Any, source: str, types: Types = OURS) -> list[Split]:
@@ -96,7 +112,7 @@ def splits(value: Any, source: str, types: Types = OURS) -> list[Split]:
     for split in value:
         _expect(split, (types.split, str), source, "a list of Split or str", inside=True)
     found = [
-        Split.of(split) if isinstance(split, str) else _validated(_split, _plain(split, Split), source)
+        Split.of(split) if isinstance(split, str) else _validated(Split.model_validate, _plain(split, Split), source)
         for split in value
     ]
     names = [split.name for split in found]
@@ -159,9 +175,9 @@ def _plain(value: BaseModel, model: type[BaseModel]) -> Any:
     return value.model_dump(include=set(model.model_fields), warnings=False)
 
 
-def _validated(adapter: TypeAdapter[T], value: Any, source: str) -> T:
+def _validated(validate: Callable[[Any], T], value: Any, source: str) -> T:
     try:
-        return adapter.validate_python(value)
+        return validate(value)
     except ValidationError as exc:
         raise _bad(f"{source} returned an invalid value: {describe(exc)}") from exc
 

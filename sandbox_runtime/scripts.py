@@ -8,23 +8,22 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import ast
 
 _SDKS = ("ors", "openreward")
 
 
-@dataclass
-class Loaded:
+class Loaded(NamedTuple):
     """A module after it ran. ``served`` are the classes that it gave to a server, None if it made none."""
 
     module: ModuleType
@@ -106,6 +105,10 @@ def _source(spec: ModuleSpec) -> str:
 
 
 def _makes_server(source: str) -> bool:
+    if "Server" not in source or not any(sdk in source for sdk in _SDKS):
+        return False  # most of all: to parse a file takes longer than to import it
+    import ast
+
     try:
         nodes = list(ast.walk(ast.parse(source)))
     except SyntaxError:  # importing it says so
@@ -126,6 +129,8 @@ def _makes_server(source: str) -> bool:
 
 
 def _has_main_guard(source: str) -> bool:
+    import ast
+
     return any(
         isinstance(node, ast.If)
         and any(isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test))
@@ -134,7 +139,8 @@ def _has_main_guard(source: str) -> bool:
 
 
 def _last_name(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    """Return ``c`` for ``a.b.c``; nothing for what is no name."""
+    return str(getattr(node, "id", None) or getattr(node, "attr", ""))
 
 
 class _Servers:
@@ -201,7 +207,7 @@ class _Servers:
         setattr(owner, attribute, value)
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     """Finds the modules that serve as ever, and changes them once they have been imported."""
 
     def __init__(self, servers: _Servers) -> None:

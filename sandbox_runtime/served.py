@@ -10,17 +10,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
 from . import results
 from .environment import cached_tasks
 from .faults import RequestFault, call_author
-from .messages import Block, Fault, ListToolsOutput, Message, RunToolError, ScoreGroupOutput, Split, describe
+from .messages import Block, Fault, ListToolsOutput, RunToolError, Split, describe
 from .output import shorten
 from .results import OURS, Types
 from .tools import ToolMethod, ToolOptions, tool_methods
+
+if TYPE_CHECKING:
+    from .messages import Message, ScoreGroupOutput
 
 MAX_NAME_CHARS = 200
 """For names that a client gave and that a message repeats."""

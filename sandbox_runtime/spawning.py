@@ -15,9 +15,8 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from . import spawner
 from .agent import UNSAFE_SAME_USER, Agent
@@ -82,8 +81,7 @@ class Spawned:
         self.returncode = number if word == ENDED else -signal.SIGKILL
 
 
-@dataclass(frozen=True)
-class _MadeFor:
+class _MadeFor(NamedTuple):
     """A process of the runtime's (a fork has its own), whether there is an agent, and the time of the last change in ``/``."""
 
     runtime: int
@@ -96,8 +94,7 @@ class _MadeFor:
         return cls(os.getpid(), with_agent, os.stat("/").st_mtime_ns)
 
 
-@dataclass(frozen=True)
-class _Running:
+class _Running(NamedTuple):
     """A spawner that runs. ``made_for`` is for whom it was started: another one is needed where that has changed."""
 
     pid: int

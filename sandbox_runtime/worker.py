@@ -9,17 +9,19 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from .adapter import Adapter
 from .answering import Answer
 from .faults import RequestFault, describe_exception, log_exception
 from .jobs import Job, Jobs
 from .link import Link, ProtocolViolation
-from .messages import EpisodeState, Fault, Hello, Method, Request, Response
+from .messages import Fault, Method, Request, Response
 from .scope import CallScope
 
 SOCKET_NAME = "host.sock"
@@ -40,7 +42,7 @@ class Worker:
     def __init__(
         self,
         adapter: Adapter,
-        hello: Callable[[str], Hello],
+        hello: Callable[[str], dict[str, Any]],
         *,
         directory: Path,
         reconnect_s: float,
@@ -88,8 +90,7 @@ class Worker:
         link = Link(self._say_hello(token), self._received)
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
-                path = str(self._directory / SOCKET_NAME)
-                await asyncio.get_running_loop().create_unix_connection(lambda: link, path)
+                await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=self._dial())
                 await link.greeted.wait()
         except TimeoutError:
             raise OSError(f"no welcome in {HELLO_TIMEOUT_S:g} s") from None
@@ -97,15 +98,33 @@ class Worker:
             await link.ended
         finally:
             link.close()
-        return link.welcome is not None
+        return link.max_frame_bytes is not None
 
-    def _say_hello(self, token: str) -> Hello:
+    def _dial(self) -> socket.socket:
+        """Return a connection to the host. asyncio would load all of TLS to see that this is no socket of that kind.
+
+        Raises:
+            OSError: there is none to be had now.
+        """
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.setblocking(False)  # a queue that is full is a reason to try again later
+            sock.connect(str(self._directory / SOCKET_NAME))
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+    def _say_hello(self, token: str) -> dict[str, Any]:
         hello = self._hello(token)
         if (environment := self._adapter.playing) is not None:
             running, finished, forgotten = self._jobs.call_ids()
-            hello.episode = EpisodeState(
-                environment=environment, running_calls=running, finished_calls=finished, forgotten_calls=forgotten
-            )
+            hello["episode"] = {
+                "environment": environment,
+                "running_calls": running,
+                "finished_calls": finished,
+                "forgotten_calls": forgotten,
+            }
         return hello
 
     def _received(self, message: Request | Response, link: Link) -> None:

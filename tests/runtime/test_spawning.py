@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,7 +89,7 @@ class TestLife:
         os.mkfifo(same_user / "stop")
         running = asyncio.create_task(shell.run("echo x >started; read <stop; echo done"))
         await asyncio.to_thread((same_user / "started").read_text)
-        changed = replace(spawning._MadeFor.now(), places_ns=0)
+        changed = spawning._MadeFor.now()._replace(places_ns=0)
         monkeypatch.setattr(spawning._MadeFor, "now", lambda: changed)
         assert (await shell.run("echo >stop")).ok
         assert current() != own_spawner

@@ -14,7 +14,7 @@ from sandbox_runtime import Environment, TextBlock, ToolOutput, frames, jobs, me
 from sandbox_runtime.adapter import Adapter
 from sandbox_runtime.answering import Answer
 from sandbox_runtime.link import ProtocolViolation
-from sandbox_runtime.messages import Hello, Request
+from sandbox_runtime.messages import Request
 from sandbox_runtime.worker import Worker
 from tests.runtime.fake_host import TOKEN, FakeHost, HostLink
 
@@ -119,8 +119,8 @@ class Env(Environment):
 
 
 def make_worker(directory: Path, *, reconnect_s: float = 60.0) -> Worker:
-    def hello(token: str) -> Hello:
-        return Hello(protocol=messages.PROTOCOL_VERSION, token=token, runtime_version="0", environments=["Env"])
+    def hello(token: str) -> dict[str, Any]:
+        return messages.hello(token=token, runtime_version="0", environments=["Env"])
 
     return Worker(Adapter([Env]), hello, directory=directory, reconnect_s=reconnect_s)
 
@@ -183,7 +183,8 @@ class TestGreeting:
         [
             (messages.result(1, {"max_frame_bytes": 1}), "not the answer to hello"),
             (messages.request(0, "list_tools", {}), "not the answer to hello"),
-            (messages.result(0, {}), "welcome: max_frame_bytes: Field required"),
+            (messages.result(0, {}), "welcome: max_frame_bytes, a number, is needed"),
+            (messages.result(0, {"max_frame_bytes": 1, "more": 1}), "and nothing besides"),
             (messages.error(0, messages.Fault.BAD_REQUEST, "wrong token"), "hello was refused: wrong token"),
         ],
     )
