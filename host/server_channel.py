@@ -29,7 +29,15 @@ from host.netns import Namespace, NoEntry
 from host.requests import copy_of
 from host.server_asking import EVENTS, SMALL_BYTES, Asking
 from host.server_calls import ServerCalls
-from host.server_dialect import DISCOVERY, Question, creation, environment_names, question, session_id
+from host.server_dialect import (
+    DISCOVERY,
+    Question,
+    checked_session_id,
+    creation,
+    environment_names,
+    question,
+    session_id,
+)
 from host.server_http import BadAnswer, Broken, HttpError, Refused, ServerHttp
 from host.server_note import ServerNote
 from host.server_stream import EventReader
@@ -82,9 +90,7 @@ class ServerChannel:
         self._http = ServerHttp(self._socket, port)
         self._asking = Asking(self._http, intake, max_bytes=max_frame_bytes, evict=self._evict)
         self._asking.sid = self._note.sid
-        self._calls = ServerCalls(
-            self._asking, self._note, is_over=lambda: self.ended, wait_death=lambda: self._wait_end(_DEATH_WAIT_S)
-        )
+        self._calls = ServerCalls(self._asking, self._note, is_over=lambda: self.ended, wait_death=self._wait_death)
         self._end: Exception | None = None
         self._ended = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
@@ -234,12 +240,12 @@ class ServerChannel:
                 raise await self._asking.fault(Method.CREATE, asked, exchange)
             body = await exchange.body(SMALL_BYTES)
             is_stream = exchange.content_type == EVENTS
-        if is_stream:
-            events = EventReader(max_bytes=SMALL_BYTES).feed(bytes(body))
-            body = bytearray(next((event.data for event in events if event.name == "task_id"), b""))
         try:
-            return session_id(body)
-        except InvalidAnswer as exc:
+            if not is_stream:
+                return session_id(body)
+            events = EventReader(max_bytes=SMALL_BYTES).feed(bytes(body))
+            return checked_session_id(next((event.data.decode() for event in events if event.name == "task_id"), None))
+        except (InvalidAnswer, ValueError) as exc:
             raise BadAnswer(str(exc)) from None
 
     async def _set_up(self) -> None:
@@ -343,6 +349,12 @@ class ServerChannel:
         if self._end is not None:
             return copy_of(self._end)
         return RuntimeFault(Fault.ENVIRONMENT_RAISED, f"the environment's server gave no answer to {asked}: {exc}")
+
+    async def _wait_death(self) -> None:
+        """After a connection broke off: raise the channel's end, if that is why."""
+        await self._wait_end(_DEATH_WAIT_S)
+        if self._end is not None:
+            raise copy_of(self._end)
 
     async def _wait_end(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

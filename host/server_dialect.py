@@ -111,20 +111,26 @@ def creation(params: Mapping[str, Any], *, with_secrets: bool) -> tuple[bytes, d
 
 
 def session_id(body: bytes | bytearray) -> str:
-    """Return the id in the JSON answer to ``/create_session``, or in the data of its ``task_id`` event.
+    """Return the id in the JSON answer to ``/create_session``.
 
     Raises:
         InvalidAnswer: there is none that could go into a header.
     """
-    text: Any = bytes(body).decode("ascii", errors="replace").strip()
-    if text.startswith("{"):
-        try:
-            text = from_json(bytes(body))["sid"]
-        except (ValueError, KeyError):
-            text = None
-    if not isinstance(text, str) or not re.fullmatch(r"[!-~]{1,128}", text):
+    try:
+        return checked_session_id(from_json(bytes(body))["sid"])
+    except (ValueError, KeyError, TypeError, IndexError):
+        return checked_session_id(None)
+
+
+def checked_session_id(sid: object) -> str:
+    """Return a server's session id.
+
+    Raises:
+        InvalidAnswer: it could not go into a header.
+    """
+    if not isinstance(sid, str) or not re.fullmatch(r"[!-~]{1,128}", sid):
         raise InvalidAnswer("the answer to /create_session has no session id of 1 to 128 visible ASCII characters")
-    return text
+    return sid
 
 
 def environment_names(body: bytes | bytearray) -> tuple[str, ...]:

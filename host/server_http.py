@@ -109,7 +109,6 @@ class ServerHttp:
         self._port = port
         self._idle: list[_Connection] = []
         self._all: set[_Connection] = set()
-        self._drains: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @property
@@ -156,8 +155,6 @@ class ServerHttp:
         self._closed = True
         for connection in tuple(self._all):
             connection.abort()
-        for drain in tuple(self._drains):
-            drain.cancel()
 
     def _head(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> h11.Request:
         fields: list[tuple[bytes, bytes]] = [
@@ -196,6 +193,8 @@ class ServerHttp:
             try:
                 return await self._connect_once()
             except Refused:
+                if self._closed:
+                    raise
                 await asyncio.sleep(_TRY_PAUSE_S)
         return await self._connect_once()
 
@@ -233,21 +232,7 @@ class ServerHttp:
         elif exchange.complete:
             self._keep(connection)
         else:  # what was wanted of it has come; its end is about to
-            drain = asyncio.get_running_loop().create_task(self._drain(connection, exchange))
-            self._drains.add(drain)
-            drain.add_done_callback(self._drains.discard)
-
-    async def _drain(self, connection: _Connection, exchange: Exchange) -> None:
-        try:
-            async with asyncio.timeout(_DRAIN_S):
-                await exchange.body(_UNREAD_BYTES)
-        except (HttpError, TimeoutError):
-            connection.abort()
-        except asyncio.CancelledError:
-            connection.abort()
-            raise
-        else:
-            self._keep(connection)
+            connection.drain(lambda: self._keep(connection))
 
     def _keep(self, connection: _Connection) -> None:
         if self._closed or len(self._idle) >= _MAX_IDLE or not connection.next_cycle():
@@ -272,6 +257,9 @@ class _Connection(asyncio.Protocol):
         self._events = 0
         self._ended: str | None = None
         self._idle = False
+        self._drained: Callable[[], None] | None = None
+        self._drain_timer: asyncio.TimerHandle | None = None
+        self._drained_bytes = 0
 
     @property
     def is_sound(self) -> bool:
@@ -353,6 +341,31 @@ class _Connection(asyncio.Protocol):
         finally:
             self._waiter = None
 
+    def drain(self, done: Callable[[], None]) -> None:
+        """Read the rest of an answer that nobody wants any more; ``done`` is called when it has come, if that is soon."""
+        self._drained = done
+        self._drain_timer = asyncio.get_running_loop().call_later(_DRAIN_S, self.abort)
+        self._drain()
+
+    def _drain(self) -> None:
+        try:
+            while isinstance(event := self._http.next_event(), h11.Data):
+                self._drained_bytes += len(event.data)
+                if self._drained_bytes > _UNREAD_BYTES:
+                    break
+        except h11.RemoteProtocolError:
+            event = h11.PAUSED
+        if event is h11.NEED_DATA and self._ended is None:
+            return
+        done, self._drained = self._drained, None
+        assert done is not None and self._drain_timer is not None
+        self._drain_timer.cancel()
+        if isinstance(event, h11.EndOfMessage):
+            self._drained_bytes = 0
+            done()
+        else:
+            self.abort()
+
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
@@ -368,6 +381,9 @@ class _Connection(asyncio.Protocol):
             self.abort()
             return
         self._http.receive_data(data)
+        if self._drained is not None:
+            self._drain()
+            return
         self._unread += len(data)
         if self._unread > _UNREAD_BYTES and self._transport is not None and not self._paused:
             self._paused = True
@@ -381,6 +397,9 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended = self._ended or "the server broke the connection off"
+        self._drained = None
+        if self._drain_timer is not None:
+            self._drain_timer.cancel()
         self._on_lost(self)
         self._wake()
 

@@ -7,12 +7,13 @@ that is not whole is none. No secrets, inputs or results are in it.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import from_json, to_json
 
 from sandbox_runtime.messages import Method
 
@@ -54,7 +55,7 @@ class ServerNote:
         with contextlib.suppress(OSError):
             for line in path.read_bytes().splitlines():
                 with contextlib.suppress(ValueError, KeyError, TypeError):
-                    note._apply(json.loads(line))
+                    note._apply(from_json(line))
         return note
 
     def begin(self, sid: str, environment: str) -> None:
@@ -145,4 +146,4 @@ class ServerNote:
 
 
 def _line(entry: dict[str, Any]) -> bytes:
-    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+    return to_json(entry) + b"\n"
