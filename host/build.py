@@ -48,6 +48,9 @@ _HINTS = (
 )
 """What is often amiss in an author's code → what to do."""
 
+_COMPILE = "RUN python -m compileall -q /opt/env || true"
+"""Each session's start would compile the author's modules again; what can't be compiled is no reason to fail here."""
+
 _PROGRAMS = ("env.py", "server.py", "main.py")
 """The file that the environments are in, or that serves them; the first that is there counts."""
 
@@ -134,6 +137,7 @@ def generated_dockerfile(
     lines.append(f"COPY {source} /opt/env/")
     if install is Install.FROM_INDEX:
         lines.append("RUN cd /opt/env && pip install -r requirements.txt")
+    lines.append(_COMPILE)
     return "\n".join([*lines, f'CMD ["{module}"]', ""])
 
 

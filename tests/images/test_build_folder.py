@@ -22,7 +22,8 @@ def write(folder: Path, **files: str) -> Path:
 
 
 def test_a_folder_with_env_py_needs_one_copy_and_one_name() -> None:
-    assert generated_dockerfile("base:1") == 'FROM base:1\nCOPY . /opt/env/\nCMD ["env"]\n'
+    compiled = "RUN python -m compileall -q /opt/env || true"
+    assert generated_dockerfile("base:1") == f'FROM base:1\nCOPY . /opt/env/\n{compiled}\nCMD ["env"]\n'
 
 
 def test_requirements_are_installed_from_wheels_without_an_index_and_before_the_code_is_copied() -> None:
