@@ -56,7 +56,7 @@ def test_systemd_finds_nothing_wrong(installed: Path) -> None:
 @analyze
 def test_little_is_open_to_it() -> None:
     """Of the unit without drop-ins."""
-    command = ["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE}", "--no-pager", UNIT]
+    command = ["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE}", "--no-pager", str(UNIT)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
 

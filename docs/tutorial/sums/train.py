@@ -32,7 +32,8 @@ async def play(environment, task, command: str) -> float | None:
 
 
 async def main() -> None:
-    environment = AsyncORS(base_url="http://127.0.0.1:8080").environment("sums")
+    client = AsyncORS(base_url="http://127.0.0.1:8080")
+    environment = client.environment("sums")
     tasks = await environment.list_tasks("train")
     preferences = [0.0] * len(COMMANDS)
     for step in range(STEPS):
