@@ -10,6 +10,7 @@ from functools import partial
 
 from host.answers import CheckedJSON, InvalidAnswer, Verdict, is_light
 from host.channel import RuntimeFault
+from host.errors import Failure, Reason
 from host.intake import Intake
 from host.server_dialect import Question, answer, check, detail_of, fault_of
 from host.server_http import BadAnswer, Exchange, ServerHttp
@@ -107,9 +108,10 @@ class Asking:
         """Return the error that an answer is."""
         words, detail = await self.words(exchange)
         fault = fault_of(method, exchange.status, detail)
-        if fault is Fault.ENVIRONMENT_RAISED or not detail:
-            return RuntimeFault(fault, f"the environment's server answers {asked.verb} {asked.path} with {words}")
-        return RuntimeFault(fault, detail)
+        said = f"the environment's server answers {asked.verb} {asked.path} with {words}"
+        if not detail:
+            return misbehaviour(said, fault)
+        return RuntimeFault(fault, said if fault is Fault.ENVIRONMENT_RAISED else detail)
 
     async def words(self, exchange: Exchange) -> tuple[str, str]:
         """Say what an answer is that isn't what was asked for; and what the server says of it itself."""
@@ -129,6 +131,11 @@ class Asking:
             yield lambda size: self._intake.hold(key, size, self._evict)
         finally:
             self._intake.hold(key, 0, self._evict)
+
+
+def misbehaviour(words: str, fault: Fault = Fault.BAD_RESULT) -> RuntimeFault:
+    """Return the error that an answer is which no server of the protocol's gives; its session may go on."""
+    return RuntimeFault(fault, str(Failure(Reason.PROTOCOL_VIOLATION, words)))
 
 
 def is_starting(exchange: Exchange) -> bool:

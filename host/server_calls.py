@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from host.answers import MAX_FAULT_CHARS, CheckedJSON, InvalidAnswer
 from host.channel import RuntimeFault
-from host.server_asking import EVENTS, Asking
+from host.server_asking import EVENTS, Asking, misbehaviour
 from host.server_dialect import Question, question, reconnection
 from host.server_http import Broken, Exchange
 from host.server_note import ServerNote
@@ -99,7 +99,7 @@ class ServerCalls:
             return await self._outcome(method, ending)
         if self._note.calls[call_id].task_id is None:
             words = "the environment's server broke the connection off before it had named the call"
-            raise RuntimeFault(Fault.ENVIRONMENT_RAISED, f"{words}: {_MAY_HAVE_RUN}")
+            raise misbehaviour(f"{words}: {_MAY_HAVE_RUN}")
         return await self._reconnect(call_id, method)
 
     async def _reconnect(self, call_id: str, method: Method) -> CheckedJSON:
@@ -120,7 +120,7 @@ class ServerCalls:
             if ending.event:
                 return await self._outcome(method, ending)
         words = "the environment's server breaks the call's stream off again and again"
-        raise RuntimeFault(Fault.ENVIRONMENT_RAISED, f"{words}: {_MAY_HAVE_RUN}")
+        raise misbehaviour(f"{words}: {_MAY_HAVE_RUN}")
 
     async def _ending(self, call_id: str, exchange: Exchange) -> _Ending:
         """Read an answer to its end, be it a stream or, as some servers have it, the result alone."""
@@ -179,4 +179,4 @@ class ServerCalls:
 
 
 def _forgotten() -> RuntimeFault:
-    return RuntimeFault(Fault.UNKNOWN_CALL, f"the environment's server no longer knows the call: {_MAY_HAVE_RUN}")
+    return misbehaviour(f"the environment's server no longer knows the call: {_MAY_HAVE_RUN}", Fault.UNKNOWN_CALL)

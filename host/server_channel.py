@@ -27,7 +27,7 @@ from host.errors import Failure, Reason, SandboxFailed
 from host.intake import Intake
 from host.netns import Namespace, NoEntry
 from host.requests import copy_of
-from host.server_asking import EVENTS, SMALL_BYTES, Asking
+from host.server_asking import EVENTS, SMALL_BYTES, Asking, misbehaviour
 from host.server_calls import ServerCalls
 from host.server_dialect import (
     DISCOVERY,
@@ -41,7 +41,7 @@ from host.server_dialect import (
 from host.server_http import BadAnswer, Broken, HttpError, Refused, ServerHttp
 from host.server_note import ServerNote
 from host.server_stream import EventReader
-from sandbox_runtime.messages import EpisodeState, Fault, Method
+from sandbox_runtime.messages import EpisodeState, Method
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.05
 """Between looks whether the server listens yet: a look costs half a millisecond."""
@@ -256,7 +256,7 @@ class ServerChannel:
             prompt = await self._asking.answer(Method.PROMPT, question(Method.PROMPT, self._note.environment, {}))
             self._prompt = prompt if len(prompt.json) <= _KEPT_PROMPT_BYTES else None
         except InvalidAnswer as exc:
-            self._prompt = RuntimeFault(Fault.BAD_RESULT, f"the environment's server gave a prompt that is none: {exc}")
+            self._prompt = misbehaviour(f"the environment's server gave a prompt that is none: {exc}")
         except RuntimeFault as exc:
             self._prompt = exc
             # Not the prompt's own fault, if the tools are not to be had either.
@@ -348,7 +348,7 @@ class ServerChannel:
             return self._finish(ChannelBroken(f"the server listens no more on port {self._port} ({exc})"))
         if self._end is not None:
             return copy_of(self._end)
-        return RuntimeFault(Fault.ENVIRONMENT_RAISED, f"the environment's server gave no answer to {asked}: {exc}")
+        return misbehaviour(f"the environment's server gave no answer to {asked}: {exc}")
 
     async def _wait_death(self) -> None:
         """After a connection broke off: raise the channel's end, if that is why."""

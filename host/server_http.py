@@ -134,13 +134,14 @@ class ServerHttp:
             Refused, Broken, BadAnswer: there is no answer; also in the block.
         """
         connection = await self._connection(tries)
-        exchange: Exchange | None = None
         try:
             connection.send(self._head(method, path, headers or {}, body), body)
             exchange = Exchange(connection, await connection.response())
             yield exchange
-        finally:
-            self._give_back(connection, exchange)
+        except BaseException:
+            connection.abort()
+            raise
+        self._give_back(connection, exchange)
 
     async def probe(self) -> None:
         """See whether the server takes connections.
@@ -226,8 +227,8 @@ class ServerHttp:
         if connection in self._idle:
             self._idle.remove(connection)
 
-    def _give_back(self, connection: _Connection, exchange: Exchange | None) -> None:
-        if exchange is None or self._closed or not connection.is_sound:
+    def _give_back(self, connection: _Connection, exchange: Exchange) -> None:
+        if self._closed or not connection.is_sound:
             connection.abort()
         elif exchange.complete:
             self._keep(connection)
@@ -259,7 +260,7 @@ class _Connection(asyncio.Protocol):
         self._idle = False
         self._drained: Callable[[], None] | None = None
         self._drain_timer: asyncio.TimerHandle | None = None
-        self._drained_bytes = 0
+        self._drained_pieces = 0
 
     @property
     def is_sound(self) -> bool:
@@ -350,8 +351,8 @@ class _Connection(asyncio.Protocol):
     def _drain(self) -> None:
         try:
             while isinstance(event := self._http.next_event(), h11.Data):
-                self._drained_bytes += len(event.data)
-                if self._drained_bytes > _UNREAD_BYTES:
+                self._drained_pieces += 1
+                if self._drained_pieces > _PIECES_AT_ONCE:
                     break
         except h11.RemoteProtocolError:
             event = h11.PAUSED
@@ -361,7 +362,7 @@ class _Connection(asyncio.Protocol):
         assert done is not None and self._drain_timer is not None
         self._drain_timer.cancel()
         if isinstance(event, h11.EndOfMessage):
-            self._drained_bytes = 0
+            self._drained_pieces = 0
             done()
         else:
             self.abort()

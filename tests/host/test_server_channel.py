@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import time
@@ -251,9 +252,13 @@ CALLS_THAT_FAIL = [
     (stream(event("end", RESULT.replace(b"0.5", b"NaN"))), Fault.BAD_RESULT, "not JSON"),
     (stream(event("end", b"[" * 500_000)), Fault.BAD_RESULT, "none"),
     (stream(event("task_id", "t" * 300)), Fault.BAD_RESULT, "a task_id of 300 characters"),
-    (stream(b"", end=True), Fault.ENVIRONMENT_RAISED, "it may have run, and is not run again"),
-    (b"", Fault.ENVIRONMENT_RAISED, "it may have run, and is not run again"),
-    (stream(b": ping\n\n", end=False), Fault.ENVIRONMENT_RAISED, "it may have run, and is not run again"),
+    (stream(b"", end=True), Fault.BAD_RESULT, "protocol_violation: the environment's server broke the connection off"),
+    (b"", Fault.BAD_RESULT, "protocol_violation: the environment's server broke the connection off"),
+    (
+        stream(b": ping\n\n", end=False),
+        Fault.BAD_RESULT,
+        "protocol_violation: the environment's server broke the connection off",
+    ),
 ]
 
 
@@ -342,6 +347,23 @@ async def test_small_pieces_do_not_hold_up_others(
     with pytest.raises(ProtocolViolation, match="in more than 20000 pieces"):
         await calling
     assert longest < 0.2  # all of them at once take longer
+
+
+async def test_what_follows_the_result_is_not_read_for_long(channel: ServerChannel, stranger: Stranger) -> None:
+    async def pour(writer: asyncio.StreamWriter) -> None:
+        writer.write(stream(event("task_id", "t1"), event("end", RESULT), end=False) + b"1\r\n:\r\n" * 20_000)
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+            await writer.wait_closed()
+        hung_up.set()
+
+    hung_up = asyncio.Event()
+    await create(channel)
+    stranger.answers["/box/call"] = [pour, http(RESULT)]
+    assert await call(channel) == OUTPUT
+    assert await call(channel, "c2") == OUTPUT
+    async with asyncio.timeout(1):  # not only when the time for the rest of an answer is over
+        await hung_up.wait()
 
 
 async def test_a_stream_cut_after_its_name_is_asked_for_again(channel: ServerChannel, stranger: Stranger) -> None:
