@@ -184,8 +184,7 @@ def _images(machine: Machine) -> Iterator[Finding]:
             advice = f"build it (ors-host build DIR -t {tag}) or pull it (docker pull {tag})"
             yield Finding("image", "problem", f"{tag} is not on this engine", advice)
         elif not runtime:
-            advice = f"build it with: ors-host build DIR -t {tag}"
-            yield Finding("image", "problem", f"{tag} is not built from the ors-host base", advice)
+            yield Finding("image", "ok", f"{tag}, which has no runtime of ours: it must run an ORS server of its own")
         else:
             yield Finding("image", "ok", f"{tag}, with runtime {runtime}")
 

@@ -23,7 +23,7 @@ import structlog
 
 from host import docker_client, tracing
 from host.errors import Failure, Reason, SandboxFailed
-from host.isolation import GVISOR, Confinement
+from host.isolation import Confinement
 from host.placement import Placement, own_container_ids
 
 T = TypeVar("T")
@@ -194,12 +194,6 @@ class Engine:
         if "Docker Desktop" in str(self._info.get("OperatingSystem")):
             return "Docker Desktop runs its containers in a virtual machine"
         return None
-
-    @property
-    def gvisor_has_host_network(self) -> bool:
-        """True if gVisor is registered so that its containers use the kernel's network, of the container's own namespace."""
-        runtime = (self._info.get("Runtimes") or {}).get(GVISOR) or {}
-        return "--network=host" in (runtime.get("runtimeArgs") or ())
 
     @property
     def oci_runtimes(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """All containers that hosts made on this engine, and which session each is for; with or without those hosts.
 
-A container's labels say whose it is, the directory that it has mounted where that host's state is, and the state which session
-it is for.
+A container's labels say whose it is, the directory that it has mounted (or else a label) where that host's state is, and the
+state which session it is for.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from typing import Any, Literal
 
 from host import docker_client
 from host.cgroups import of_stats
-from host.engine import LABEL_ROLE, LABEL_SANDBOX, LABEL_SERVER, RUNTIME_DIR
+from host.engine import LABEL_ROLE, LABEL_SANDBOX, LABEL_SERVER, RUNTIME_DIR, placement_of
 from host.errors import StartupError
+from host.placement import Placement
+from host.kinds import LABEL_STATE
 from host.state_view import Life, StateView
 
 _THREADS = 16
@@ -84,9 +86,10 @@ class Inventory:
         """Return one host's containers, or all hosts'; sessions first, the oldest last."""
         label = LABEL_SERVER if server_id is None else f"{LABEL_SERVER}={server_id}"
         views: dict[Path, StateView] = {}
+        placement = placement_of(self.client)
         found = [item for item in self.client.containers(all=True, filters={"label": label}) if item["Names"]]
         tags = {image["Id"]: (image["RepoTags"] or [None])[0] for image in self.client.images()} if found else {}
-        entries = [_entry(item, views, tags) for item in found]
+        entries = [_entry(item, views, tags, placement) for item in found]
         return sorted(entries, key=lambda entry: (entry.server_id, entry.kind != "session", entry.kind, entry.age_s))
 
     def use(self, entries: Sequence[Entry]) -> Mapping[str, Use]:
@@ -211,10 +214,12 @@ def short_ids(entries: Sequence[Entry]) -> Mapping[str, str]:
     return {sid: sid[: max(_SHORTEST_ID, shared[place] + 1, shared[place + 1] + 1)] for place, sid in enumerate(ids)}
 
 
-def _entry(item: Mapping[str, Any], views: dict[Path, StateView], tags: Mapping[str, str | None]) -> Entry:
+def _entry(
+    item: Mapping[str, Any], views: dict[Path, StateView], tags: Mapping[str, str | None], placement: Placement
+) -> Entry:
     labels = item["Labels"]
     sandbox = labels.get(LABEL_SANDBOX, "")
-    view = _view(item, views)
+    view = _view(item, views, placement)
     assignment = view.assignment(sandbox) if view.server_id == labels[LABEL_SERVER] else None
     touched = view.last_touched(sandbox) if assignment else None
     now = time.time()
@@ -237,13 +242,15 @@ def _entry(item: Mapping[str, Any], views: dict[Path, StateView], tags: Mapping[
     )
 
 
-def _view(item: Mapping[str, Any], views: dict[Path, StateView]) -> StateView:
+def _view(item: Mapping[str, Any], views: dict[Path, StateView], placement: Placement) -> StateView:
     for mount in item.get("Mounts") or ():
         if mount.get("Destination") == RUNTIME_DIR:
-            path = Path(mount["Source"]).parent.parent
+            path = placement.here(Path(mount["Source"]).parent.parent)
             if path not in views:
                 views[path] = StateView.of(path)
             return views[path]
+    if (state := item["Labels"].get(LABEL_STATE)) is not None:
+        return views.setdefault(Path(state), StateView.of(Path(state)))
     return StateView(Path(), "", Life.UNKNOWN, problem="the container has no state directory")
 
 

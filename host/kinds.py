@@ -14,6 +14,9 @@ LABEL_PORT = "ors-host.port"
 LABEL_KIND = "ors-host.kind"
 """On containers: which kind they were made as."""
 
+LABEL_STATE = "ors-host.state"
+"""On containers of servers, in which nothing of their host's state directory is mounted: where that is."""
+
 DEFAULT_PORT = 8080
 """Whatever EXPOSE says: many images say 8000 there, while the server listens where both public SDKs do."""
 

@@ -40,8 +40,8 @@ from host.engine import (
 )
 from host.errors import Failure, InvalidRequest, Reason, SandboxFailed, StartupError
 from host.intake import Intake
-from host.isolation import GVISOR, Profile
-from host.kinds import LABEL_KIND, LABEL_PORT, Kind, kind_of, port_of
+from host.isolation import Profile
+from host.kinds import LABEL_KIND, LABEL_PORT, LABEL_STATE, Kind, kind_of, port_of
 from host.metrics import Metrics
 from host.netns import Namespace, Namespaces, NoEntry
 from host.patience import Patience
@@ -148,10 +148,9 @@ class SandboxHost:
             StartupError: it can't; the sentence says why, and what to do.
         """
         problem = self.engine.far
-        if problem is None and self.rules(tag).profile is Profile.GVISOR and not self.engine.gvisor_has_host_network:
+        if problem is None and self.rules(tag).profile is Profile.GVISOR:
             problem = (
-                "under gvisor the container's network is gVisor's own, which can't be entered; choose another profile, or "
-                f"register {GVISOR!r} with --network=host (the container still has no network but its own)"
+                "under gvisor the container's network is gVisor's own, which can't be entered; choose another --isolation"
             )
         if problem is None:
             try:
@@ -292,7 +291,7 @@ class Sandbox:
                 LABEL_ROLE: role,
                 LABEL_IMAGE: image.tag,
                 LABEL_KIND: kind,
-                LABEL_PORT: str(port),
+                **({} if ours else {LABEL_PORT: str(port), LABEL_STATE: str(host.state.path)}),
             },
             environment={
                 **rules.environment,

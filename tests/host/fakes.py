@@ -247,7 +247,6 @@ class FakeEngine:
     confines = True
     placement = Placement()
     far: str | None = None
-    gvisor_has_host_network = False
 
     def __init__(self, remapped_root: tuple[int, int] | None = None) -> None:
         self.remapped_root = remapped_root
