@@ -19,8 +19,8 @@ from host import docker_client
 from host.cgroups import of_stats
 from host.engine import LABEL_ROLE, LABEL_SANDBOX, LABEL_SERVER, RUNTIME_DIR, placement_of
 from host.errors import StartupError
-from host.placement import Placement
 from host.kinds import LABEL_STATE
+from host.placement import Placement
 from host.state_view import Life, StateView
 
 _THREADS = 16

@@ -60,6 +60,13 @@ class Placement:
                 return mount.there / resolved.relative_to(mount.here)
         return None
 
+    def here(self, path: Path) -> Path:
+        """Return where a path of the engine's machine is here; unchanged if it is nowhere, or no other."""
+        for mount in sorted(self.mounts or (), key=lambda mount: -len(mount.there.parts)):
+            if path.is_relative_to(mount.there):
+                return mount.here / path.relative_to(mount.there)
+        return path
+
     def check(self, path: Path, what: str, flag: str) -> None:
         """Refuse what containers could not be given.
 

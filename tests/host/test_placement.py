@@ -31,6 +31,8 @@ def test_what_is_mounted_is_where_it_comes_from() -> None:
     )
     assert inside.on_engine(Path("/var/lib/ors-host/s/1")) == Path("/srv/state/s/1")
     assert inside.on_engine(Path("/var/lib/ors-host/deep/2")) == Path("/docker/volumes/d/_data/2")
+    assert inside.here(Path("/srv/state/s/1")) == Path("/var/lib/ors-host/s/1")
+    assert inside.here(Path("/srv/else")) == Path("/srv/else")
     assert not inside.shares_processes
     assert placement(pid_mode="host").shares_processes
 
