@@ -109,6 +109,15 @@ def test_all_that_is_amiss_has_advice() -> None:
         (engine(), {"isolation": "gvisor"}, "gvisor", "problem", "images/gvisor.sh"),
         (replace(MACHINE, uid=1000), {}, "storage", "warning", "the host isn't root"),
         (replace(MACHINE, images={"x:1": None}), {}, "image", "problem", "docker pull x:1"),
+        (
+            replace(
+                MACHINE, misplaced="ors-host runs in a container, and … can't find it. Mount it: docker run --volume …"
+            ),
+            {},
+            "state directory",
+            "problem",
+            "Mount it",
+        ),
         (replace(MACHINE, open_files=1024), {}, "open files", "warning", "LimitNOFILE=4736"),
         (replace(MACHINE, engine_address="ssh://box"), {}, "engine place", "problem", "on the engine's machine"),
         (
