@@ -416,7 +416,10 @@ class Session:
                     span.fail("tool_error")
                 return outcome
         except SandboxFailed as exc:
-            return self._last_words() if self._left_to_next else Outcome("error", str(exc.failure))
+            if self._left_to_next:
+                return self._last_words()
+            self.close(exc.failure)  # before anybody hears of it, and finds the session alive
+            return Outcome("error", str(exc.failure))
 
     # --- Common -----------------------------------------------------------------------------------------------------
 
