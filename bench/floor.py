@@ -36,6 +36,21 @@ s.send(b"x")
 s.recv(1)
 """
 _BARE_PYTHON = ("python", "-I", "-S", "-c", _FIRST_BYTE)
+_BARE_IMPORTS = (
+    "python",
+    "-P",
+    "-c",
+    f"""
+import asyncio, socket
+from pydantic import BaseModel
+class Words(BaseModel):
+    text: str
+s = socket.socket(socket.AF_UNIX)
+s.connect("{RUNTIME_DIR}/{_SOCKET}")
+s.send(b"\\0\\0\\0\\2{{}}")
+s.recv(1)
+""",
+)
 _STAMPED = ("bash", "-c", 'echo "$EPOCHREALTIME"; exec "$@"', "-")
 """Prints the time, to the microsecond, and becomes the command that follows."""
 
@@ -81,9 +96,20 @@ class Floor:
         Raises:
             docker_client.ERRORS, TimeoutError: the engine refused, or no hello came.
         """
+        return self._time_to_first_message_s(self.command)
+
+    def imports_alone_s(self) -> float:
+        """Return the same of a bare Python that imports asyncio, makes one pydantic model, and says something.
+
+        Raises:
+            docker_client.ERRORS, TimeoutError: the engine refused, or it said nothing.
+        """
+        return self._time_to_first_message_s(_BARE_IMPORTS)
+
+    def _time_to_first_message_s(self, command: Sequence[str]) -> float:
         with self._directory() as (directory, listener):
             (directory / "token").write_text("-")
-            with self._container(directory, [*_STAMPED, *self.command]) as container:
+            with self._container(directory, [*_STAMPED, *command]) as container:
                 self._engine.start(container)
                 said_at = _hello_at(listener)
                 return said_at - float(self._engine.logs(container).split()[0])
