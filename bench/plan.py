@@ -24,6 +24,8 @@ class Plan:
     starts: int
     sessions: tuple[int, ...]
     """How many there are at the steps of the ramp; the last is where idle CPU and the host's memory are measured."""
+    most_sessions: int
+    """For the row that asks how many idle ones a machine takes."""
     idle_s: float
     mixed_s: float
     peer_starts: int
@@ -51,6 +53,7 @@ FULL = Plan(
     burst=100,
     starts=25,
     sessions=(1, 10, 50, 100, 200),
+    most_sessions=1000,
     idle_s=50.0,
     mixed_s=12.0,
     peer_starts=5,
@@ -75,6 +78,7 @@ QUICK = Plan(
     burst=16,
     starts=4,
     sessions=(1, 5, 20),
+    most_sessions=50,
     idle_s=10.0,
     mixed_s=3.0,
     peer_starts=1,

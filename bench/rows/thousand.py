@@ -16,17 +16,17 @@ from bench.table import THOUSAND, Row
 from bench.usage import Meter
 from bench.wire import RequestFailed
 
-_MOST = 1000
 _STEP = 25
 _LEAST_AVAILABLE_BYTES = 1.5e9
 
 
 async def thousand(bench: Bench) -> list[Row]:
-    """Open sessions until there are a thousand, one is refused, or the machine's memory is nearly used up."""
+    """Open sessions until there are as many as planned, one is refused, or the machine's memory is nearly used up."""
+    most = bench.plan.most_sessions
     stopped = ""
     begin = time.monotonic()
-    async with our_host([NATIVE_IMAGE], max_sessions=_MOST) as host, Crowd.gathering(host.server) as crowd:
-        while len(crowd.sessions) < _MOST and not stopped:
+    async with our_host([NATIVE_IMAGE], max_sessions=most) as host, Crowd.gathering(host.server) as crowd:
+        while len(crowd.sessions) < most and not stopped:
             bench.say(f"{len(crowd.sessions)} sessions")
             try:
                 await crowd.grow(len(crowd.sessions) + _STEP)
