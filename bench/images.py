@@ -8,7 +8,7 @@ from pathlib import Path
 
 from host import docker_client
 from host.base_image import inputs_digest, inspect_image
-from host.build import build_environment
+from host.build import build_environment, dockerfile_of
 from host.progress import Steps
 
 ENVIRONMENTS = Path(__file__).parent / "environments"
@@ -34,7 +34,7 @@ def build(engine: docker_client.APIClient, names: Collection[str], steps: Steps)
 
 
 def _inputs(folder: Path) -> str:
-    digest = hashlib.sha256(inputs_digest().encode())
+    digest = hashlib.sha256((inputs_digest() + dockerfile_of(folder)).encode())
     for file in sorted(folder.iterdir()):
         if file.is_file():
             digest.update(file.read_bytes())
