@@ -7,6 +7,7 @@ again. A call whose stream was cut before that has no name, and ends with words 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,6 @@ _RECONNECTS = 6
 _RECONNECT_PAUSE_S = 0.2
 _UNKNOWN_TASK = b"unknown task_id"
 _MAY_HAVE_RUN = "it may have run, and is not run again"
-_MAX_TASK_ID = 200
 _FINISHED = b'"finished":true}}'
 """How the JSON of an output ends, as it is made here, that ends its episode."""
 
@@ -130,9 +130,7 @@ class ServerCalls:
             try:
                 return await self._last_event(call_id, exchange, held)
             except BadStream as exc:
-                raise RuntimeFault(
-                    Fault.BAD_RESULT, f"the environment's server gave a stream that is none: {exc}"
-                ) from exc
+                raise misbehaviour(f"the environment's server gave a stream that is none: {exc}") from exc
 
     async def _last_event(self, call_id: str, exchange: Exchange, held: Callable[[int], None]) -> _Ending:
         reader = EventReader(max_bytes=self._asking.max_bytes)
@@ -153,8 +151,8 @@ class ServerCalls:
 
     def _named(self, call_id: str, data: bytes) -> None:
         task_id = data.decode("ascii", errors="replace")
-        if not task_id or len(task_id) > _MAX_TASK_ID:
-            raise BadStream(f"a task_id of {len(task_id)} characters")
+        if not re.fullmatch(r"[!-~]{1,200}", task_id):
+            return  # no name to ask by
         known = self._note.calls[call_id].task_id
         if known is None:
             self._note.named(call_id, task_id)
@@ -170,9 +168,7 @@ class ServerCalls:
         try:
             found = await self._asking.checked(method, ending.data)
         except InvalidAnswer as exc:
-            raise RuntimeFault(
-                Fault.BAD_RESULT, f"the environment's server gave a result that is none: {exc}"
-            ) from None
+            raise misbehaviour(f"the environment's server gave a result that is none: {exc}") from None
         if method is Method.CALL and found.json.endswith(_FINISHED):
             self._note.finished()
         return found

@@ -35,6 +35,7 @@ from host.server_dialect import (
     checked_session_id,
     creation,
     environment_names,
+    is_object,
     question,
     session_id,
 )
@@ -219,7 +220,8 @@ class ServerChannel:
             asked = Question("POST", "/create", body)
             async with self._asking.request(asked, sid=sid, headers=headers) as exchange:
                 if exchange.status == 200:
-                    await exchange.body(SMALL_BYTES)
+                    if not is_object(await exchange.body(SMALL_BYTES)):
+                        raise misbehaviour("the environment's server answers POST /create with 200 and no JSON object")
                     break
                 # A server that takes secrets in the header alone refuses a body with them before it does anything.
                 if exchange.status not in (400, 422) or not params["secrets"] or not with_secrets:

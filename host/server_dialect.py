@@ -30,6 +30,11 @@ RECONNECTING = "ors-host.reconnect"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _MAX_NAMES = 1000
 
+_SURROGATES = re.compile(
+    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+"""An escaped backslash, a whole pair, or half of one."""
+
 _FIELDS: Mapping[Method, str] = {
     Method.LIST_TASKS: "tasks",
     Method.NUM_TASKS: "num_tasks",
@@ -133,6 +138,14 @@ def checked_session_id(sid: object) -> str:
     return sid
 
 
+def is_object(body: bytes | bytearray) -> bool:
+    """Tell whether a body is a JSON object."""
+    try:
+        return isinstance(from_json(bytes(body)), dict)
+    except ValueError:
+        return False
+
+
 def environment_names(body: bytes | bytearray) -> tuple[str, ...]:
     """Return the answer to ``/list_environments``.
 
@@ -159,10 +172,7 @@ def answer(method: Method, body: bytes | bytearray) -> bytes:
     Raises:
         InvalidAnswer: it isn't what the method promises.
     """
-    try:
-        value = from_json(bytes(body), allow_inf_nan=False)
-    except ValueError as exc:
-        raise InvalidAnswer(f"not JSON: {exc}") from None
+    value = _parsed(bytes(body))
     field = _FIELDS.get(method)
     if field is not None and isinstance(value, dict) and field in value:
         value = value[field]
@@ -216,6 +226,20 @@ def detail_of(body: bytes | bytearray, content_type: str) -> str:
     elif content_type not in ("", "text/plain"):
         return ""
     return text[:MAX_DETAIL_CHARS]
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return from_json(body, allow_inf_nan=False)
+    except ValueError as exc:
+        # Half a character, as JavaScript writes it, is JSON to many; what it stood for is lost already.
+        if (mended := _SURROGATES.sub(_mend, body)) != body:
+            return _parsed(mended)
+        raise InvalidAnswer(f"not JSON: {exc}") from None
+
+
+def _mend(found: re.Match[bytes]) -> bytes:
+    return rb"\ufffd" if found[1] else found[0]
 
 
 def _split(split: Any) -> Any:

@@ -251,7 +251,8 @@ CALLS_THAT_FAIL = [
     (stream(event("task_id", "t"), event("end", '{"ok":true,"output":{"blocks":[]}}')), Fault.BAD_RESULT, "blocks"),
     (stream(event("end", RESULT.replace(b"0.5", b"NaN"))), Fault.BAD_RESULT, "not JSON"),
     (stream(event("end", b"[" * 500_000)), Fault.BAD_RESULT, "none"),
-    (stream(event("task_id", "t" * 300)), Fault.BAD_RESULT, "a task_id of 300 characters"),
+    (stream(event("task_id", "t" * 300)), Fault.BAD_RESULT, "broke the connection off"),
+    (stream(event("task_id", "a\x1b[31m")), Fault.BAD_RESULT, "broke the connection off"),
     (stream(b"", end=True), Fault.BAD_RESULT, "protocol_violation: the environment's server broke the connection off"),
     (b"", Fault.BAD_RESULT, "protocol_violation: the environment's server broke the connection off"),
     (
@@ -474,6 +475,27 @@ async def test_questions(channel: ServerChannel, stranger: Stranger) -> None:
     stranger.answers["/box/num_tasks"] = http(b'{"num_tasks":"many"}')
     with pytest.raises(InvalidAnswer):
         await ask(Method.NUM_TASKS, split="train")
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (r"a\ud800b", "a\ufffdb"),
+        (r"\udc00", "\ufffd"),
+        (r"\ud83d\ude00", "\U0001f600"),
+        (r"\\ud800\ud800", "\\ud800\ufffd"),
+    ],
+)
+async def test_half_a_character(channel: ServerChannel, stranger: Stranger, written: str, read: str) -> None:
+    await create(channel)
+    stranger.answers["/box/call"] = http(RESULT.replace(b"hi", written.encode()))
+    assert (await call(channel))["output"]["blocks"][0]["text"] == read
+
+
+async def test_a_creation_that_is_answered_with_a_page(channel: ServerChannel, stranger: Stranger) -> None:
+    stranger.answers["/create"] = http(b"<html>", kind="text/html")
+    with pytest.raises(RuntimeFault, match="protocol_violation: .* no JSON object"):
+        await create(channel)
 
 
 async def test_a_heavy_answer_is_read_elsewhere(channel: ServerChannel, stranger: Stranger) -> None:
