@@ -55,7 +55,7 @@ export class Overview {
   }
 
   #tiles(state) {
-    const tiles = [places(state), processors(state), memory(state), disk(state), ...state.images.map(pool), ends(state), recording(state)];
+    const tiles = [places(state), processors(state), memory(state), disk(state), pool(state), ends(state), recording(state)];
     reconcile(
       this.tiles,
       tiles,
@@ -142,12 +142,14 @@ function disk({ disk: { free, total } }) {
   return { name: "Disk", big: `${bytes(free)} free`, part: 1 - free / total, note: `of ${bytes(total)}`, tone: free < 0.05 * total ? "bad" : null };
 }
 
-function pool(image) {
+function pool({ images }) {
+  const wanted = images.filter((image) => image.warm);
+  const missing = wanted.filter((image) => !image.waiting).map((image) => image.tag);
   return {
-    name: `pool ${image.tag}`,
-    title: "Waiting, started",
-    big: count(image.waiting),
-    note: `${visible(image.tag)} · ${image.warm ? `at least ${image.warm} wanted` : "none wanted"}`,
+    name: "Waiting, started",
+    big: count(images.reduce((sum, image) => sum + image.waiting, 0)),
+    note: missing.length ? `none of ${visible(missing.join(", "))}` : wanted.length ? `of ${count(wanted.length)} image${wanted.length > 1 ? "s" : ""}` : "none wanted",
+    tone: missing.length ? "busy" : null,
   };
 }
 
