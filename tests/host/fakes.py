@@ -118,6 +118,7 @@ class FakeRuntime:
     async def run(self) -> None:
         """Dial, say hello and serve until the host hangs up; then the container ends with code 0."""
         directory = self.container.spec.socket_dir
+        assert directory is not None
         reader, self._writer = await asyncio.open_unix_connection(str(directory / "host.sock"))
         try:
             if self.script.on_connect is not None and self.container.role is Role.SESSION:
@@ -131,8 +132,9 @@ class FakeRuntime:
                 task.cancel()
             await asyncio.gather(*self._running.values(), return_exceptions=True)
 
-    def hello_message(self, directory: Path) -> dict[str, Any]:
+    def hello_message(self, directory: Path | None) -> dict[str, Any]:
         """Return the hello that this runtime would say."""
+        assert directory is not None
         hello = {
             "protocol": messages.PROTOCOL_VERSION,
             "token": (directory / "token").read_text(),
