@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
 from playwright.async_api import expect
 
 from tests.host.conftest import engine, serve, state_dir  # noqa: F401
@@ -17,6 +18,7 @@ _MOST_S = 0.25
 """Of a refresh in the host; it takes about a tenth of it. A busy machine has room."""
 
 
+@pytest.mark.timeout(300)
 async def test_a_thousand_sessions(serve: Serve) -> None:  # noqa: F811
     server = await serve(max_sessions=SESSIONS, start_concurrency=16)
     at_once = asyncio.Semaphore(16)
