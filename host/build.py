@@ -1,7 +1,8 @@
 """``ors-host build``: an environment image from a folder, made and shown to work.
 
-A folder with a Dockerfile is built as it is. One with just ``env.py``, or a ``server.py`` as the public SDKs have it (and
-``requirements.txt``, if it needs packages), gets a generated Dockerfile. The base image is made first where it is missing.
+A folder with a Dockerfile is built as it is; what is not from our base is to run a server of its own. A folder with just
+``env.py``, or a ``server.py`` as the public SDKs have it (and ``requirements.txt``, if it needs packages), gets a generated
+Dockerfile. The base image is made first where it is missing.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import anyio
 
 from host import docker_client, wheels
 from host.base_image import REPOSITORY as BASE_REPOSITORY
-from host.base_image import ensure_base, inspect_image, probe_python
+from host.base_image import ensure_base, inspect_image, probe_python, starting_image
 from host.base_image import tag as base_tag
 from host.build_context import IGNORED_BY_DEFAULT, Folders, ignore_patterns, open_context
 from host.check import CheckReport, check_image
-from host.kinds import LABEL_RUNTIME
 from host.errors import StartupError
 from host.image_builder import BuildError, StepFailed, run_build
+from host.kinds import LABEL_RUNTIME
 from host.progress import Detail, Steps
 from host.settings import Settings
 
@@ -33,7 +34,8 @@ _TAG = re.compile(rf"(?:[A-Za-z0-9.-]+(?::\d+)?/)?{_NAME}(?:/{_NAME})*(?::\w[\w.
 _FROM_BASE = re.compile(
     rf"^\s*FROM\s+(?:--\S+\s+)*{BASE_REPOSITORY}(?::(\S+))?\s*(?:AS\s.*)?$", re.MULTILINE | re.IGNORECASE
 )
-
+_START = re.compile(r"^\s*ARG\s+BASE=(\S+)\s*$(?:\n.*)*?^\s*FROM\s+\$\{?BASE\b", re.MULTILINE | re.IGNORECASE)
+"""A Dockerfile that lets what it starts from be chosen."""
 
 _HINTS = (
     (
@@ -87,6 +89,7 @@ def build_environment(
     steps = steps or Steps()
     _check_tag(image)
     own = _own_dockerfile(directory, ignored=ignore_dockerfile)
+    advice = ""
     try:
         client = docker_client.connect()
     except docker_client.EngineUnavailable as exc:
@@ -96,15 +99,21 @@ def build_environment(
             _build_generated(client, directory, image, ensure_base(client, steps), steps)
         else:
             _prepare_base_of(client, own, steps)
+            start = _START.search(own)
+            arguments = {"BASE": starting_image(client, steps, start[1])} if start else {}
             try:
                 with steps.step(f"building {image} from {directory / 'Dockerfile'}") as detail:
-                    _build(client, {"": (directory, ignore_patterns(directory) or [])}, {}, image, detail)
+                    folders = {"": (directory, ignore_patterns(directory) or [])}
+                    _build(client, folders, {}, image, detail, arguments)
             except StepFailed as exc:
                 if BASE_REPOSITORY in own:
                     raise
-                raise BuildError(f"{exc}\n\nThe Dockerfile is not made for ors-host: {_advice(directory)}") from exc
-            _refuse_other_base(client, image, directory)
-    return _check(image, data, settings, steps)
+                raise BuildError(f"{exc}{_unless_a_server(directory)}") from exc
+            if _is_from_base(client, image):
+                _refuse_other_entrypoint(client, image, directory)
+            else:
+                advice = _unless_a_server(directory)
+    return _check(image, data, settings, steps, advice)
 
 
 def dockerfile_of(directory: Path, *, ignore_dockerfile: bool = False) -> str:
@@ -194,16 +203,25 @@ def _prepare_base_of(client: docker_client.APIClient, dockerfile: str, steps: St
     ensure_base(client, steps)
 
 
-def _refuse_other_base(client: docker_client.APIClient, image: str, directory: Path) -> None:
+def _is_from_base(client: docker_client.APIClient, image: str) -> bool:
     built = inspect_image(client, image)
-    if built is not None and LABEL_RUNTIME not in (built["Config"].get("Labels") or {}):
-        raise BuildError(f"{image} was built, but not from the base of ors-host: {_advice(directory)}")
-    base = inspect_image(client, base_tag())
+    return built is not None and LABEL_RUNTIME in (built["Config"].get("Labels") or {})
+
+
+def _refuse_other_entrypoint(client: docker_client.APIClient, image: str, directory: Path) -> None:
+    built, base = inspect_image(client, image), inspect_image(client, base_tag())
     if built is not None and base is not None and built["Config"]["Entrypoint"] != base["Config"]["Entrypoint"]:
         raise BuildError(
             f"{image} was built, but with an ENTRYPOINT of its own, so that the runtime is not started: take it out of "
             f'{directory / "Dockerfile"}, and name the class in CMD, as in CMD ["env:MyEnv"]'
         )
+
+
+def _unless_a_server(directory: Path) -> str:
+    return (
+        "\n\nThe Dockerfile is not from the base of ors-host, so the image is to run a server of its own. "
+        f"If it is not: {_advice(directory)}"
+    )
 
 
 def _advice(directory: Path) -> str:
@@ -249,20 +267,21 @@ def _build(
     files: Mapping[str, str],
     image: str,
     detail: Detail,
+    buildargs: Mapping[str, str] | None = None,
 ) -> None:
     try:
         with open_context(folders, files) as context:
-            run_build(client, context, tag=image, detail=detail)
+            run_build(client, context, tag=image, detail=detail, buildargs=buildargs)
     except OSError as exc:
         raise BuildError(f"the folder could not be sent to the engine: {exc}") from exc
 
 
-def _check(image: str, data: str | None, settings: Settings | None, steps: Steps) -> CheckReport:
+def _check(image: str, data: str | None, settings: Settings | None, steps: Steps, advice: str) -> CheckReport:
     try:
         with steps.step(f"checking that {image} answers"):
             report = anyio.run(check_image, image, data, settings)
     except StartupError as exc:
-        raise BuildError(f"built, but {exc}{_hint(str(exc))}") from exc
+        raise BuildError(f"built, but {exc}{_hint(str(exc))}{advice}") from exc
     for found in report.environments:
         steps.say(f"  {found.name}: tools {', '.join(found.tools)}; splits {', '.join(found.splits)}")
         for problem in found.problems:
