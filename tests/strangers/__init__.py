@@ -1,1 +1,1 @@
-"""Images of strangers: servers of their own, served as they are."""
+"""Images of strangers: servers of their own, in other languages, of the SDKs, and hostile ones, served as they are."""

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from host.build import build_environment
+from tests.strangers.images import NODE, build_hostile
 
 HERE = Path(__file__).parent
-NODE = "ors-host-test-node:latest"
 EXAMPLES = HERE.parent.parent / "examples"
 
 # Both clients honour proxy variables, for loopback addresses too; the newer one asks for its latest version.
@@ -29,3 +29,9 @@ def node_image() -> str:
     """The example in JavaScript."""
     build_environment(EXAMPLES / "node_env", NODE)
     return NODE
+
+
+@pytest.fixture(scope="session")
+def hostile_image() -> str:
+    """A server that misbehaves as it is told."""
+    return build_hostile()
