@@ -51,6 +51,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     wheels         packages for builds without an index
     progress       long steps on a terminal
     disk           keeps containers from filling it
+    kept_logs      what sessions' containers wrote, for a while after they are gone
     usage          what containers use of processors and memory
     egress         the way out of containers: a proxy on a unix socket
     proxy_request  what is asked of it

@@ -148,6 +148,7 @@ class Engine:
         self._info = info
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._watched: dict[str, _Watched] = {}
+        self._ids: dict[str, str] = {}
         self.on_request: Callable[[str, str, float], None] | None = None
         """Told of each request: its name, "ok" or what became of it, and how many seconds it took."""
         self.problem: str | None = None
@@ -380,6 +381,24 @@ class Engine:
             return Death(137, False, "", "removed")
         return Death(int(state["ExitCode"]), bool(state["OOMKilled"]), log, "killed" if killed else "")
 
+    def log_files(self, name: str) -> list[Path]:
+        """Return where, on its own machine, the engine writes a container's output, as lines of JSON; the older part first."""
+        if (container_id := self._ids.get(name)) is None:
+            return []
+        path = self.storage_dir / "containers" / container_id / f"{container_id}-json.log"
+        return [path.with_name(f"{path.name}.1"), path]
+
+    async def log(self, name: str, *, lines: int) -> bytes:
+        """Return the last lines of a container's output, each with its time in front; nothing if there is no such container.
+
+        Raises:
+            EngineError: the engine failed.
+        """
+        try:
+            return await self._call(self._log, name, lines)
+        except NotThere:
+            return b""
+
     async def log_tail(self, name: str) -> str:
         """Return the end of a container's output; empty if there is no such container."""
         try:
@@ -394,6 +413,7 @@ class Engine:
             EngineError: the engine failed; the container may still be there.
         """
         self._watched.pop(name, None)
+        self._ids = {known: id_ for known, id_ in self._ids.items() if name not in (known, id_)}
         with contextlib.suppress(NotThere):
             await self._call(self._remove, name)
 
@@ -405,6 +425,7 @@ class Engine:
         """
         ours = {"label": f"{LABEL_SERVER}={server_id}"}
         found = await self._call(partial(self._client.containers, all=True, filters=ours))
+        self._ids.update((item["Names"][0].lstrip("/"), item["Id"]) for item in found if item["Names"])
         # One that is being removed may be listed without a name.
         return [
             ContainerRef(
@@ -450,7 +471,7 @@ class Engine:
             ],
             group_add=[str(gid) for gid in spec.extra_groups],
         )
-        self._client.create_container(
+        made = self._client.create_container(
             spec.image.id,
             name=spec.name,
             hostname="sandbox",
@@ -459,6 +480,7 @@ class Engine:
             host_config=host_config,
             user=spec.confinement.user,
         )
+        self._ids[spec.name] = made["Id"]
 
     def _remove(self, name: str) -> None:
         try:
@@ -472,6 +494,10 @@ class Engine:
                 raise
             # Somebody else's removal is under way, and may fail.
             self._client.wait(name, timeout=_REMOVAL_TIMEOUT_S, condition="removed")
+
+    def _log(self, name: str, lines: int) -> bytes:
+        output: bytes = self._client.logs(name, tail=lines, timestamps=True)
+        return output
 
     def _log_tail(self, name: str) -> str:
         output: bytes = self._client.logs(name, tail=40, stdout=True, stderr=True)

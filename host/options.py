@@ -33,6 +33,7 @@ _METAVARS = {
     "network": "none|internet",
     "allow_host": "NAME",
     "on_exit": "remove|keep",
+    "log_keep": "on|off",
     "log_format": "human|json",
     "log_level": "debug|info|warning|error",
 }

@@ -145,6 +145,14 @@ class ProcessEngine(Engine):
         code = container.process.returncode
         return None if code is None else Death(128 - code if code < 0 else code, False, "")
 
+    def log_files(self, name: str) -> list[Path]:
+        """Return none: as ``log_tail``."""
+        return []
+
+    async def log(self, name: str, *, lines: int) -> bytes:
+        """Return nothing: as ``log_tail``."""
+        return b""
+
     async def log_tail(self, name: str) -> str:
         """Return nothing: it was shown as it came."""
         return ""

@@ -41,6 +41,7 @@ from host.engine import (
 from host.errors import Failure, InvalidRequest, Reason, SandboxFailed, StartupError
 from host.intake import Intake
 from host.isolation import Profile
+from host.kept_logs import KeptLogs
 from host.kinds import LABEL_KIND, LABEL_PORT, LABEL_STATE, Kind, kind_of, port_of
 from host.metrics import Metrics
 from host.netns import Namespace, Namespaces, NoEntry
@@ -125,6 +126,7 @@ class SandboxHost:
         self._unclear: set[str] = set()
         self._leftovers: set[str] = set()
         self.usage = UsageWatch(engine, state.server_id, lambda: self._alive)
+        self.kept_logs = KeptLogs(engine, state.path, settings)
 
     @property
     def leftovers(self) -> int:
@@ -149,9 +151,7 @@ class SandboxHost:
         """
         problem = self.engine.far
         if problem is None and self.rules(tag).profile is Profile.GVISOR:
-            problem = (
-                "under gvisor the container's network is gVisor's own, which can't be entered; choose another --isolation"
-            )
+            problem = "under gvisor the container's network is gVisor's own, which can't be entered; choose another --isolation"
         if problem is None:
             try:
                 await self.namespaces.check()
@@ -194,7 +194,8 @@ class SandboxHost:
             await outlet.aclose()
         gone = False
         try:
-            gone = await self._removed(name)
+            async with self.kept_logs.keeping(name, sandbox_id, self.state.assignment(sandbox_id)):
+                gone = await self._removed(name)
         finally:
             if role is Role.SESSION and (not gone or name in self._unclear):
                 self._leftovers.add(name)  # first: it never stops being counted

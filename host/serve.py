@@ -284,6 +284,7 @@ async def _sweep(host: SandboxHost, capacity: Capacity) -> None:
         await anyio.sleep(_SWEEP_S)
         if turn % 5 == 0:
             give_back_memory()
+            host.kept_logs.prune()
         if not host.leftovers and turn % 5:
             continue
         try:

@@ -256,6 +256,17 @@ class Settings(BaseSettings):
     )
     record_disk: ByteSize = Field(ByteSize(10 * 1024**3), description="Most that all files take; the oldest go first.")
 
+    log_keep: Literal["on", "off"] = Field(
+        "on", description="Keep the end of what a session's container wrote after it is gone, for the command logs."
+    )
+    log_keep_bytes: ByteSize = Field(
+        ByteSize(64 * 1024), ge=1024, description="Most that is kept of one container's output."
+    )
+    log_keep_total: ByteSize = Field(
+        ByteSize(64 * 1024**2), description="Most that is kept of all containers' output; the oldest goes first."
+    )
+    log_keep_age_s: Seconds = Field(86400, description="How long a container's output is kept, in seconds.")
+
     log_format: Literal["human", "json"] = Field("human", description="How log lines look.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged.")
 

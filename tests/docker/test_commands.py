@@ -105,6 +105,14 @@ async def test_a_log_is_followed_to_its_end(keyed: RunningHost) -> None:
         await session.delete()
         assert b"teardown ran\n" in await following.stdout.read()
         assert await following.wait() == 0
+        # Of a session that has ended, what was kept is shown, and there is nothing to be followed.
+        for args in (("logs", session.sid[:8]), ("logs", session.sid, "-f")):
+            ended = await command(keyed, *args)
+            assert (
+                ended.stdout.startswith("first\n") and "teardown ran\n" in ended.stdout and "ended at" in ended.stderr
+            )
+        (line,) = (await command(keyed, "logs", session.sid, "--json", "-n", "1")).stdout.splitlines()
+        assert json.loads(line)["text"] == "teardown ran"
 
 
 @pytest.mark.parametrize(

@@ -338,6 +338,14 @@ class FakeEngine:
             return None
         return Death(container.exit_code, container.out_of_memory, container.log)
 
+    def log_files(self, name: str) -> list[Path]:
+        return []
+
+    async def log(self, name: str, *, lines: int) -> bytes:
+        await self._hook("log", name)
+        log = self.containers[name].log if name in self.containers else ""
+        return "".join(f"2030-01-01T00:00:00Z {line}\n" for line in log.splitlines()[-lines:]).encode()
+
     async def log_tail(self, name: str) -> str:
         await self._hook("log_tail", name)
         return self.containers[name].log if name in self.containers else ""

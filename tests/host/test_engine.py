@@ -78,7 +78,7 @@ class Client(APIClient):
         return self._answer("inspect_image", *args)
 
     def create_container(self, *args: Any, **kwargs: Any) -> Any:
-        return self._answer("create_container", *args, **kwargs)
+        return self._answer("create_container", *args, **kwargs) or {"Id": "made"}
 
     def start(self, *args: Any) -> Any:
         return self._answer("start", *args)
