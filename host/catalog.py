@@ -20,7 +20,7 @@ from host.answers import as_json, as_value
 from host.catalog_container import CatalogContainer
 from host.engine import EngineError, Image, ImageMissing
 from host.errors import EnvironmentFailed, InvalidRequest, QuestionLost, SandboxFailed, StartupError, UnknownEnvironment
-from host.kinds import Kind, kind_of, port_of
+from host.kinds import LABEL_RUNTIME, Kind, kind_of, port_of
 from host.sandbox import SandboxHost
 from sandbox_runtime.messages import ListToolsOutput, Method, Split
 
@@ -242,5 +242,11 @@ async def _discover(container: CatalogContainer) -> tuple[Environment, ...]:
                     )
             environments.append(Environment(runtime_name.lower(), runtime_name, tools, tuple(splits), container))
     except (SandboxFailed, QuestionLost, EnvironmentFailed, InvalidRequest) as exc:
-        raise StartupError(f"image {tag!r} doesn't answer: {exc}") from exc
+        raise StartupError(f"image {tag!r} doesn't answer: {exc}{_stranger(container.image)}") from exc
     return tuple(environments)
+
+
+def _stranger(image: Image) -> str:
+    if LABEL_RUNTIME in image.labels:
+        return ""
+    return "\nThe image is not from the base of ors-host; it must run an ORS server of its own (--kind, --server-port)."

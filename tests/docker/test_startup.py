@@ -42,7 +42,8 @@ def test_no_such_image(state_dir: Path) -> None:
 
 def test_an_image_not_of_our_base(state_dir: Path, probe_image: str) -> None:
     words = start("--image", "ors-host-rootfs:bookworm", "--port", "0", "--state-dir", str(state_dir))
-    assert "is not" in words
+    assert "start_failed" in words
+    assert "is not from the base of ors-host; it must run an ORS server of its own" in words
 
 
 def test_two_environments_of_one_name(state_dir: Path, probe_image: str) -> None:
