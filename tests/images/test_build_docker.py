@@ -117,7 +117,10 @@ def test_a_folder_with_just_env_py_becomes_an_image_that_answers(
     (tmp_path / "answers.txt").write_text("42")
     assert build_environment(tmp_path, image, steps=steps).environments == COUNTING
     assert "counting: tools count; splits train" in steps.text
-    assert output_of(client, image, "stat -c %a /opt/env; ls /opt/env").split() == ["700", "answers.txt", "env.py"]
+    found = output_of(client, image, "stat -c %a /opt/env; cd /opt/env; ls *").split()
+    compiled = found.pop()
+    assert compiled.startswith("env.cpython-") and compiled.endswith(".pyc")  # so that no session's start does it
+    assert found == ["700", "answers.txt", "env.py", "__pycache__:"]
     assert "Permission denied" in output_of(client, image, "cat /opt/env/answers.txt", user="agent")
 
 
