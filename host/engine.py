@@ -148,7 +148,7 @@ class Engine:
         self._info = info
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._watched: dict[str, _Watched] = {}
-        self._ids: dict[str, str] = {}
+        self._ids: dict[str, str] = {}  # of containers, by name; the event loop's alone
         self.on_request: Callable[[str, str, float], None] | None = None
         """Told of each request: its name, "ok" or what became of it, and how many seconds it took."""
         self.problem: str | None = None
@@ -331,7 +331,7 @@ class Engine:
             CreateUnclear: the engine didn't answer (``start_failed``).
         """
         try:
-            await self._call(self._create, spec)
+            self._ids[spec.name] = await self._call(self._create, spec)
         except EngineSilent as exc:
             raise CreateUnclear(Failure(Reason.START_FAILED, str(exc))) from exc
         except EngineError as exc:
@@ -439,7 +439,7 @@ class Engine:
 
     # In a thread
 
-    def _create(self, spec: ContainerSpec) -> None:
+    def _create(self, spec: ContainerSpec) -> str:
         host_config = self._client.create_host_config(
             network_mode="none",
             cap_drop=["ALL"],
@@ -480,7 +480,7 @@ class Engine:
             host_config=host_config,
             user=spec.confinement.user,
         )
-        self._ids[spec.name] = made["Id"]
+        return str(made["Id"])
 
     def _remove(self, name: str) -> None:
         try:

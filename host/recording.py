@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -47,7 +47,7 @@ _OF_ANOTHER_HOST = LeftOut("the session's secrets are not known to this host, wh
 
 @dataclass
 class _Recorded:
-    """One session's recording. ``file`` and ``lost`` are the thread's."""
+    """One session's recording. ``file`` is the thread's; ``gap`` counts what was lost since the last step that was not."""
 
     recorder: Recorder
     timeline: Timeline
@@ -55,7 +55,7 @@ class _Recorded:
     began_at: float
     resumed: bool
     file: str | None = None
-    gap: int = field(default=0)
+    gap: int = 0
 
     def write(self, kind: str, fields: Mapping[str, Any], pieces: Mapping[str, Any]) -> None:
         """See ``timeline.Recording``."""

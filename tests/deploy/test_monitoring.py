@@ -16,7 +16,6 @@ import yaml
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE = shutil.which("docker-compose")
-PROMTOOL = shutil.which("promtool")
 
 
 def read(path: str) -> dict[str, Any]:
@@ -65,12 +64,11 @@ def test_compose_can_read_it() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="needs promtool")
-def test_prometheus_can_read_it(tmp_path: Path) -> None:
+def test_prometheus_can_read_it(tmp_path: Path, promtool: str) -> None:
     (tmp_path / "key").touch()
     for file in (DEPLOY / "prometheus").iterdir():
         text = file.read_text().replace("/run/secrets/api-key", str(tmp_path / "key"))
         (tmp_path / file.name).write_text(text)
-    command = [PROMTOOL or "", "check", "config", str(tmp_path / "prometheus.yml")]
+    command = [promtool, "check", "config", str(tmp_path / "prometheus.yml")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.host.served import Serve
@@ -19,28 +16,9 @@ from tests.host.served import Serve
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana" / "ors-host.json").read_text())
 ALERTS = DEPLOY / "prometheus" / "alerts.yml"
-CACHE = Path.home() / ".cache" / "ors-host-tests" / "prometheus"
 
 NAME = re.compile(r"\b((?:ors_host|process|python)_[a-z_]+|up)\b(?=[{\[ ])")
 SUFFIXES = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
-
-
-@pytest.fixture(scope="module")
-def promtool() -> str:
-    """Prometheus's tool; in CI it is fetched from Debian's package (19 MB, nothing of it is installed)."""
-    if (found := shutil.which("promtool")) is not None:
-        return found
-    tool = CACHE / "usr" / "bin" / "promtool"
-    if not tool.exists() and os.environ.get("CI") and shutil.which("apt-get"):
-        CACHE.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["apt-get", "update", "-qq"], check=False, capture_output=True, timeout=100)
-        subprocess.run(["apt-get", "download", "-qq", "prometheus"], cwd=CACHE, capture_output=True, timeout=100)
-        for package in CACHE.glob("prometheus_*.deb"):
-            subprocess.run(["dpkg-deb", "-x", package, CACHE], check=True, timeout=60)
-            package.unlink()
-    if not tool.exists():
-        pytest.skip("promtool is not installed (on Debian: apt-get install prometheus)")
-    return str(tool)
 
 
 async def exposition(serve: Serve) -> str:
