@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from host import docker_client
 from host.cgroups import of_stats
-from host.engine import LABEL_ROLE, LABEL_SANDBOX, LABEL_SERVER, RUNTIME_DIR, placement_of
+from host.engine import LABEL_IMAGE, LABEL_ROLE, LABEL_SANDBOX, LABEL_SERVER, RUNTIME_DIR, placement_of
 from host.errors import StartupError
 from host.kinds import LABEL_STATE
 from host.placement import Placement
@@ -88,8 +88,7 @@ class Inventory:
         views: dict[Path, StateView] = {}
         placement = placement_of(self.client)
         found = [item for item in self.client.containers(all=True, filters={"label": label}) if item["Names"]]
-        tags = {image["Id"]: (image["RepoTags"] or [None])[0] for image in self.client.images()} if found else {}
-        entries = [_entry(item, views, tags, placement) for item in found]
+        entries = [_entry(item, views, placement) for item in found]
         return sorted(entries, key=lambda entry: (entry.server_id, entry.kind != "session", entry.kind, entry.age_s))
 
     def use(self, entries: Sequence[Entry]) -> Mapping[str, Use]:
@@ -214,9 +213,7 @@ def short_ids(entries: Sequence[Entry]) -> Mapping[str, str]:
     return {sid: sid[: max(_SHORTEST_ID, shared[place] + 1, shared[place + 1] + 1)] for place, sid in enumerate(ids)}
 
 
-def _entry(
-    item: Mapping[str, Any], views: dict[Path, StateView], tags: Mapping[str, str | None], placement: Placement
-) -> Entry:
+def _entry(item: Mapping[str, Any], views: dict[Path, StateView], placement: Placement) -> Entry:
     labels = item["Labels"]
     sandbox = labels.get(LABEL_SANDBOX, "")
     view = _view(item, views, placement)
@@ -233,7 +230,7 @@ def _entry(
         kind=kind,
         session=assignment.session if assignment else None,
         environment=assignment.environment if assignment else None,
-        image=tags.get(item["ImageID"]) or item["ImageID"][:19],  # containers are made from ids
+        image=labels.get(LABEL_IMAGE, item["Image"]),  # the latter is the id, which may have other names by now
         state=item["State"],
         age_s=max(0.0, now - (assignment.created_at if assignment else item["Created"])),
         idle_s=max(0.0, now - touched) if touched is not None else None,

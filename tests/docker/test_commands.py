@@ -27,9 +27,13 @@ ESCAPE = "\x1b]0;title\x07\x1b[2J"
 
 @pytest.fixture(scope="module")
 def keyed(probe_image: str) -> Iterator[RunningHost]:
-    """A host with a key, which no command is told."""
-    with running_host(probe_image, env={"ORS_HOST_API_KEY": KEY}, warm=1, memory="256MiB") as host:
-        yield host
+    """A host with a key, which no command is told. The image's id has a second name."""
+    subprocess.run(["docker", "tag", probe_image, "a-second-name:latest"], check=True)
+    try:
+        with running_host(probe_image, env={"ORS_HOST_API_KEY": KEY}, warm=1, memory="256MiB") as host:
+            yield host
+    finally:
+        subprocess.run(["docker", "rmi", "a-second-name:latest"], check=True)
 
 
 @asynccontextmanager
