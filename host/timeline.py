@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import re
 import time
+import zlib
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from typing import Any, Literal, Protocol
 
 from host.answers import MAX_FAULT_CHARS
@@ -108,7 +109,10 @@ class Timeline:
         self.start: Start | None = None
         self.failure: tuple[str, str] | None = None
         """Why it ended: the word, and the sentence."""
-        self.steps: deque[Step] = deque(maxlen=MAX_STEPS)
+        self._steps: deque[Step] = deque(maxlen=MAX_STEPS)
+        self._packed = b""
+        self.length = 0
+        """How many steps there were, those left out too."""
         self.revision = 0
         self.calls = 0
         self.errors = 0
@@ -121,9 +125,14 @@ class Timeline:
         self._tally = tally or Tally()
 
     @property
+    def steps(self) -> Sequence[Step]:
+        """The steps, the oldest first."""
+        return [Step(*fields) for fields in json.loads(zlib.decompress(self._packed))] if self._packed else self._steps
+
+    @property
     def left_out(self) -> int:
         """How many of the oldest steps are no longer there."""
-        return self.steps[0].number if self.steps else 0
+        return max(0, self.length - MAX_STEPS)
 
     def created(self, container: str, start: Start, seconds: float, task_spec: Mapping[str, Any] | None) -> None:
         """The environment is constructed, and ``setup()`` begins."""
@@ -207,12 +216,15 @@ class Timeline:
             fields = {"reason": self.failure[0], "message": self.failure[1], "calls": self.calls, "reward": self.reward}
             self.recording.end({"at": step.at, "number": step.number, **fields, "left_to_next": left_to_next})
         self.mask = Mask()  # secrets are not to be remembered longer than they are needed
+        # Thousands of these stay for an hour: small, and of one piece, or else what lies between them is not given back either.
+        self._packed = zlib.compress(json.dumps([astuple(step) for step in self._steps]).encode(), level=1)
+        self._steps.clear()
 
     def _step(self, kind: Kind, name: str) -> Step:
         self.revision += 1
-        number = self.steps[-1].number + 1 if self.steps else 0
-        step = Step(number, kind, self.mask.text(clean(name))[:MAX_NAME_CHARS], time.time(), self.revision)
-        self.steps.append(step)
+        step = Step(self.length, kind, self.mask.text(clean(name))[:MAX_NAME_CHARS], time.time(), self.revision)
+        self.length += 1
+        self._steps.append(step)
         return step
 
     def _done(self, step: Step, state: State, seconds: float | None = None) -> None:
