@@ -9,7 +9,7 @@ from typing import Any
 
 from bench import processes
 from bench.ours import OurHost
-from host.sandbox import Role
+from host.engine import Role
 
 _ENGINE = ("dockerd", "containerd")
 _SHIM = "containerd-shim"

@@ -10,6 +10,8 @@ The map, from the top down; a module imports only from those below it (``tests/t
     trial          an image played through the protocol, and its guarantees looked at
     private        a host of one's own for a while
     serve          the life of the server: opens what is below in order, closes it in reverse
+    preflight      what is looked at before it serves
+    gauges         what the metrics look at while it does
     listening      the port: taken, answered while the host starts, then by the application
     recovery       at the start: what an earlier host left is adopted or removed
     app            HTTP: the one place where an error becomes a response
@@ -38,6 +40,10 @@ The map, from the top down; a module imports only from those below it (``tests/t
     demand         how many sessions are asked for at a time
     capacity       permission to have one more session
     sandbox        one container and its channel
+    sandbox_spec   what its container is made from
+    sandbox_channel  which channel it has, and how a server in it is reached
+    autopsy        why a container ended, in words
+    sandbox_host   what all sandboxes share, and the book of those that are alive
     rules          what holds for the containers of one image
     data           folders of this machine that environments read
     client         the protocol from a client's side
@@ -58,7 +64,11 @@ The map, from the top down; a module imports only from those below it (``tests/t
     network        its own way out: names to addresses, addresses to sockets
     tls_name       the server's name in the first message of TLS
     process_engine  an engine whose containers are processes, for ``ors-host dev``
-    engine         Docker: create, start, remove, list what is ours, tell of deaths
+    docker_engine  the Docker engine: what the host knows of its containers
+    docker_calls   requests to Docker, each in a thread
+    docker_events  what Docker tells of containers while they live
+    docker_container  a container as Docker is told to make it
+    engine         what a host needs of an engine: create, start, remove, list what is ours, tell of deaths
     docker_client  the one module that imports ``docker``
     placement      where this process's paths are on the engine's machine
     runtime_channel  requests and answers over the unix socket, matched by id
@@ -70,8 +80,8 @@ The map, from the top down; a module imports only from those below it (``tests/t
     server_stream  its streams: bytes → events
     server_http    HTTP with a server that is not trusted
     netns          sockets inside a container's network
-    channel        what a sandbox needs of what stands behind it, and the words for its ends
     doorstep       the socket that a runtime dials, and what guards it
+    channel        what a sandbox needs of what stands behind it, and the words for its ends
     requests       the open ones of a channel, by id
     intake         what all channels share: memory for what comes in, and a process for what is heavy to read
     answers        what a runtime answers, checked

@@ -21,7 +21,7 @@ from host.catalog_container import CatalogContainer
 from host.engine import EngineError, Image, ImageMissing
 from host.errors import EnvironmentFailed, InvalidRequest, QuestionLost, SandboxFailed, StartupError, UnknownEnvironment
 from host.kinds import LABEL_RUNTIME, Kind, kind_of, port_of
-from host.sandbox import SandboxHost
+from host.sandbox_host import SandboxHost
 from sandbox_runtime.messages import ListToolsOutput, Method, Split
 
 log = structlog.get_logger()

@@ -11,9 +11,10 @@ import structlog
 
 from host.answers import InvalidAnswer
 from host.channel import RequestTimeout, RuntimeFault
-from host.engine import Image
+from host.engine import Image, Role
 from host.errors import EnvironmentFailed, Failure, InvalidRequest, QuestionLost, Reason, SandboxFailed
-from host.sandbox import Role, Sandbox, SandboxHost
+from host.sandbox import Sandbox
+from host.sandbox_host import SandboxHost
 from sandbox_runtime.messages import Fault, Method
 
 log = structlog.get_logger()

@@ -10,9 +10,9 @@ from pathlib import Path
 import anyio
 
 from host.catalog import Catalog, Environment
-from host.engine import Engine
+from host.docker_engine import DockerEngine
 from host.errors import HostError
-from host.sandbox import SandboxHost
+from host.sandbox_host import SandboxHost
 from host.settings import Settings
 from host.state import StateDir
 
@@ -51,7 +51,7 @@ async def check_image(tag: str, data: str | None = None, settings: Settings | No
         tempfile.TemporaryDirectory(prefix="ors-", dir="/tmp") as directory,  # short, for the socket's path
         closing(StateDir.open(Path(directory))) as state,
     ):
-        async with Engine.open() as engine, Catalog.open(SandboxHost(engine, state, settings), [tag]) as catalog:
+        async with DockerEngine.open() as engine, Catalog.open(SandboxHost(engine, state, settings), [tag]) as catalog:
             return CheckReport(tuple([await _report(catalog.get(name)) for name in catalog.names]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import requests.exceptions
@@ -11,6 +12,7 @@ from docker.types import LogConfig, Mount, Ulimit
 from docker.utils import exclude_paths, kwargs_from_env
 
 from host.errors import StartupError
+from host.placement import Placement, own_container_ids
 
 __all__ = [
     "ERRORS",
@@ -26,6 +28,7 @@ __all__ = [
     "connect",
     "exclude_paths",
     "explain",
+    "placement_of",
 ]
 
 ERRORS = (DockerException, requests.exceptions.RequestException)
@@ -52,6 +55,14 @@ def connect(*, timeout_s: int = REQUEST_TIMEOUT_S, max_pool_size: int = 10) -> A
         raise EngineUnavailable(
             f"no Docker engine answers at {where} ({explain(exc)}); start Docker, or set DOCKER_HOST to where it listens"
         ) from exc
+
+
+def placement_of(client: APIClient) -> Placement:
+    """Return where this process's paths are on the engine's machine, by asking whether it is in a container of the engine's."""
+    for own_id in own_container_ids():
+        with contextlib.suppress(NotFound):
+            return Placement.in_container(client.inspect_container(own_id))
+    return Placement()
 
 
 def explain(exc: Exception) -> str:

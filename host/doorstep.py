@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import socket
 import struct
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from host.channel import ProtocolViolation
 from host.state import SOCKET_NAME, TOKEN_NAME
+from sandbox_runtime import messages
+from sandbox_runtime.messages import Hello, Request, Response
 
 
 def shared_groups() -> tuple[int, ...]:
@@ -54,3 +60,25 @@ def peer_uid(sock: socket.socket) -> int:
     """Return the uid of the process at the other end of a unix socket, as the kernel tells it."""
     _pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return int(uid)
+
+
+def checked_hello(message: Request | Response, token: str) -> tuple[Hello, int]:
+    """Return what a runtime's first message says, and the id that it is to be answered under.
+
+    Raises:
+        ProtocolViolation: it is not hello with this token, or of a runtime of another protocol.
+    """
+    if not isinstance(message, Request) or message.method != "hello" or message.id is None:
+        raise ProtocolViolation("the first message is not hello")
+    try:
+        hello = Hello.model_validate(message.params)
+    except ValidationError as exc:
+        raise ProtocolViolation(f"hello: {messages.describe(exc)[:500]}") from exc
+    if not hmac.compare_digest(hello.token.encode(errors="replace"), token.encode()):
+        raise ProtocolViolation("hello with a wrong token")
+    if hello.protocol != messages.PROTOCOL_VERSION:
+        raise ProtocolViolation(
+            f"the image's runtime speaks protocol {hello.protocol}, this host {messages.PROTOCOL_VERSION}: "
+            "build the image again"
+        )
+    return hello, message.id

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from host import docker_client
 from host.cgroups import of_stats
-from host.engine import LABEL_IMAGE, LABEL_ROLE, LABEL_SANDBOX, LABEL_SERVER, RUNTIME_DIR, placement_of
+from host.engine import LABEL_IMAGE, LABEL_ROLE, LABEL_SANDBOX, LABEL_SERVER, RUNTIME_DIR, Role
 from host.errors import StartupError
 from host.kinds import LABEL_STATE
 from host.placement import Placement
@@ -86,7 +86,7 @@ class Inventory:
         """Return one host's containers, or all hosts'; sessions first, the oldest last."""
         label = LABEL_SERVER if server_id is None else f"{LABEL_SERVER}={server_id}"
         views: dict[Path, StateView] = {}
-        placement = placement_of(self.client)
+        placement = docker_client.placement_of(self.client)
         found = [item for item in self.client.containers(all=True, filters={"label": label}) if item["Names"]]
         entries = [_entry(item, views, placement) for item in found]
         return sorted(entries, key=lambda entry: (entry.server_id, entry.kind != "session", entry.kind, entry.age_s))
@@ -221,7 +221,7 @@ def _entry(item: Mapping[str, Any], views: dict[Path, StateView], placement: Pla
     touched = view.last_touched(sandbox) if assignment else None
     now = time.time()
     kind: Literal["session", "warm", "catalog"] = "catalog"
-    if labels.get(LABEL_ROLE) == "session":
+    if labels.get(LABEL_ROLE) == Role.SESSION:
         kind = "session" if assignment else "warm"
     return Entry(
         name=item["Names"][0].lstrip("/"),

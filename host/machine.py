@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from host import docker_client
-from host.engine import placement_of
 from host.errors import StartupError
 from host.kinds import LABEL_RUNTIME
 from host.settings import Settings
@@ -67,7 +66,7 @@ class Machine:
             with contextlib.closing(client):
                 engine = client.info()
                 images = {tag: _runtime_of(client, tag) for tag in settings.image}
-                placement_of(client).check(state_dir, "the state directory", "--state-dir")
+                docker_client.placement_of(client).check(state_dir, "the state directory", "--state-dir")
         except docker_client.EngineUnavailable as exc:
             problem = docker_client.explain(exc.__cause__ if isinstance(exc.__cause__, Exception) else exc)
         except StartupError as exc:

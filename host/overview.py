@@ -23,7 +23,7 @@ from host.memory import machine_memory
 from host.pieces import LeftOut
 from host.pool import Pool
 from host.recording import Recorder
-from host.sandbox import SandboxHost
+from host.sandbox_host import SandboxHost
 from host.session import Session
 from host.sessions import Sessions
 from host.timeline import Step, Timeline

@@ -22,10 +22,11 @@ from anyio.abc import TaskGroup
 from host import tracing
 from host.capacity import Capacity
 from host.demand import Demand
-from host.engine import EngineError, Image
+from host.engine import EngineError, Image, Role
 from host.errors import HostError
 from host.memory import memory_is_short
-from host.sandbox import Role, Sandbox, SandboxHost
+from host.sandbox import Sandbox
+from host.sandbox_host import SandboxHost
 
 log = structlog.get_logger()
 

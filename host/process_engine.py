@@ -18,15 +18,16 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import anyio
 from anyio.abc import Process, TaskGroup
 
 from host import __version__
-from host.engine import ContainerRef, ContainerSpec, Death, Engine, Image
+from host.engine import ContainerRef, ContainerSpec, Death, Image
 from host.errors import Failure, Reason, SandboxFailed
 from host.kinds import LABEL_RUNTIME
+from host.placement import Placement
 
 _PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "SYSTEMROOT")
 """Of this process's variables: those that programs need to be found. Keys in the others are not the environment's."""
@@ -45,13 +46,16 @@ class _Container:
     ended: anyio.Event = field(default_factory=anyio.Event)
 
 
-class ProcessEngine(Engine):
-    """The methods of ``Engine`` that a host uses, on processes. Opened with ``async with ProcessEngine.over(…)``."""
+class ProcessEngine:
+    """An ``Engine`` of processes. Opened with ``async with ProcessEngine.over(…)``."""
 
     confines = False
+    placement = Placement()
+    problem: str | None = None
+    far: str | None = None
+    on_request: Callable[[str, str, float], None] | None = None
 
     def __init__(self, directory: Path, specs: Sequence[str], tasks: TaskGroup) -> None:
-        self.problem = None
         self._directory = directory
         self._specs = tuple(specs)
         self._tasks = tasks
@@ -88,16 +92,17 @@ class ProcessEngine(Engine):
         """Nothing is limited, so nothing is measured."""
         return False
 
+    @property
+    def storage_dir(self) -> Path:
+        """Where work directories are made."""
+        return Path(tempfile.gettempdir())
+
     async def ping(self) -> None:
         """It is always there."""
 
     async def has_quota(self, tag: str, labels: Mapping[str, str]) -> bool:
         """It has none."""
         return False
-
-    async def written_bytes(self) -> dict[str, int]:
-        """Nothing is measured."""
-        return {}
 
     # --- Images and containers ---
 
@@ -173,6 +178,26 @@ class ProcessEngine(Engine):
     async def list_ours(self, server_id: str) -> list[ContainerRef]:
         """Return nothing: no host comes after this one, and what it has it knows."""
         return []
+
+    # --- What they write and use: nothing is measured ---
+
+    async def writable_dirs(self, name: str) -> None:
+        """Return None."""
+
+    async def written_bytes(self) -> dict[str, int]:
+        """Return nothing."""
+        return {}
+
+    async def init_process(self, name: str) -> None:
+        """Return None."""
+
+    async def processes(self, name: str) -> list[int]:
+        """Return none."""
+        return []
+
+    async def stats(self, name: str) -> Mapping[str, Any] | None:
+        """Return None."""
+        return None
 
     def _environ(self, container: _Container) -> dict[str, str]:
         return {

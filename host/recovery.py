@@ -10,9 +10,9 @@ import time
 
 import structlog
 
-from host.engine import LABEL_ROLE, LABEL_SANDBOX, ContainerRef, EngineError
+from host.engine import LABEL_ROLE, LABEL_SANDBOX, ContainerRef, EngineError, Role
 from host.errors import Failure, Reason, StartupError
-from host.sandbox import Role, SandboxHost
+from host.sandbox_host import SandboxHost
 from host.session import Survivor
 from host.sessions import Sessions
 

@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 from collections import deque
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from host.answers import MAX_FAULT_CHARS, InvalidAnswer, Verdict, check, is_light
 from host.channel import ChannelBroken, ChannelClosed, ProtocolViolation, RequestTimeout, RuntimeFault
-from host.doorstep import bind, peer_uid, shared_groups
+from host.doorstep import bind, checked_hello, peer_uid, shared_groups
 from host.intake import Intake
 from host.requests import OpenRequests, copy_of
 from sandbox_runtime import frames, messages
@@ -202,20 +199,8 @@ class RuntimeChannel:
             raise ProtocolViolation("a runtime may only answer")
 
     def _received_hello(self, message: Request | Response) -> None:
-        if not isinstance(message, Request) or message.method != "hello" or message.id is None:
-            raise ProtocolViolation("the first message is not hello")
-        try:
-            hello = Hello.model_validate(message.params)
-        except ValidationError as exc:
-            raise ProtocolViolation(f"hello: {messages.describe(exc)[:500]}") from exc
-        if not hmac.compare_digest(hello.token.encode(errors="replace"), self._token.encode()):
-            raise ProtocolViolation("hello with a wrong token")
-        if hello.protocol != messages.PROTOCOL_VERSION:
-            raise ProtocolViolation(
-                f"the image's runtime speaks protocol {hello.protocol}, this host {messages.PROTOCOL_VERSION}: "
-                "build the image again"
-            )
-        self._send(messages.result(message.id, messages.Welcome(max_frame_bytes=self.max_frame_bytes).model_dump()))
+        hello, request_id = checked_hello(message, self._token)
+        self._send(messages.result(request_id, messages.Welcome(max_frame_bytes=self.max_frame_bytes).model_dump()))
         self._hello.set_result(hello)
 
     def _received_answer(self, response: Response) -> None:

@@ -7,248 +7,32 @@ task that opens one need not be the one that closes it.
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from enum import StrEnum
-from pathlib import Path
 from typing import Any, Self
 
 import anyio
-import structlog
 
 from host import tracing
+from host.autopsy import explain_death, quote
 from host.channel import Channel, ChannelBroken, ChannelClosed, Greeting, ProtocolViolation
-from host.data import DATA_DIR, data_folders
-from host.disk import DiskWatch
-from host.doorstep import shared_groups
-from host.egress import Egress, Outlet
-from host.engine import (
-    EGRESS_DIR,
-    LABEL_IMAGE,
-    LABEL_ROLE,
-    LABEL_SANDBOX,
-    LABEL_SERVER,
-    ContainerRef,
-    ContainerSpec,
-    CreateUnclear,
-    Engine,
-    EngineError,
-    Image,
-)
-from host.errors import Failure, InvalidRequest, Reason, SandboxFailed, StartupError
-from host.intake import Intake
-from host.isolation import Profile
-from host.kept_logs import KeptLogs
-from host.kinds import LABEL_KIND, LABEL_PORT, LABEL_STATE, Kind, kind_of, port_of
-from host.metrics import Metrics
-from host.netns import Namespace, Namespaces, NoEntry
-from host.patience import Patience
+from host.engine import LABEL_IMAGE, LABEL_SANDBOX, ContainerRef, ContainerSpec, CreateUnclear, EngineError, Image, Role
+from host.errors import Failure, InvalidRequest, Reason, SandboxFailed
+from host.kinds import LABEL_KIND, Kind, kind_of, port_of
 from host.rules import Rules
-from host.runtime_channel import RuntimeChannel
-from host.server_channel import ServerChannel
-from host.settings import Settings
-from host.state import Assignment, StateDir
-from host.usage import UsageWatch
+from host.sandbox_channel import channel_of
+from host.sandbox_host import SandboxHost
+from host.sandbox_spec import container_spec
+from host.state import Assignment
 from sandbox_runtime.frames import FrameTooLarge
 from sandbox_runtime.messages import EpisodeState, Method
-
-log = structlog.get_logger()
-
-HASH_SEED = "0"
-"""One for all: an environment that shuffles by ``hash()`` must do so alike in the catalog and in every session."""
-
-_DEATH_WAIT_S = 1.2
-"""From a runtime's end to its container's, for the engine to notice."""
-
-_EXPLAIN_S = 1.8
-"""For finding out why a container died, that wait included: whoever has to do with it is to know within two seconds."""
 
 _LOOKUP_S = 3.0
 """For what the engine can tell of a container, when that only adds words to a failure."""
 
 _ADOPT_TIMEOUT_S = 10.0
 """A runtime dials about once a second; one that doesn't in this time is stuck."""
-
-_REMOVE_TIMEOUT_S = 30.0
-"""For a removal that somebody waits for; then it is tried again in the background."""
-
-_REMOVE_TRIES = 2
-_REMOVE_AGAIN_S = 0.5
-_MAX_LOG_CHARS = 4000
-
-
-OUTLET_NAME = "net"
-"""The directory of the way out, in a sandbox's directory."""
-
-
-class Role(StrEnum):
-    """What a container is for; a label on it."""
-
-    SESSION = "session"
-    """One session, also while it waits for one."""
-
-    CATALOG = "catalog"
-
-
-class SandboxHost:
-    """What all sandboxes of this host share, and the list of those that are alive."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        state: StateDir,
-        settings: Settings,
-        *,
-        egress: Egress | None = None,
-        patience: Patience | None = None,
-        metrics: Metrics | None = None,
-    ) -> None:
-        self.engine = engine
-        self.state = state
-        self.settings = settings
-        self.starting = anyio.CapacityLimiter(settings.start_concurrency)
-        self.has_quota = False
-        """True if the storage driver can hold a container to what it may write."""
-        self._rules = {tag: self._rules_of(tag) for tag in settings.image}
-        self.intake = Intake(max_held_bytes=4 * settings.max_frame)
-        self.namespaces = Namespaces()
-        self.data = data_folders(settings.data_folders, settings.image, owner=engine.remapped_root or (0, 0))
-        self.egress = egress
-        self.disk = DiskWatch(engine)
-        self.patience = patience or Patience()
-        self.metrics = metrics or Metrics()
-        self._outlets: dict[str, Outlet] = {}
-        self._heeded = False
-        self._alive: set[str] = set()
-        self._unclear: set[str] = set()
-        self._leftovers: set[str] = set()
-        self.usage = UsageWatch(engine, state.server_id, lambda: self._alive)
-        self.kept_logs = KeptLogs(engine, state.path, settings)
-
-    @property
-    def leftovers(self) -> int:
-        """How many sessions' containers are still there, or may be, although nothing owns them any more."""
-        return len(self._leftovers)
-
-    def heed(self, greeting: Greeting) -> None:
-        """Say, once, if agents can end their own sessions by memory although they should not."""
-        if greeting.agent_goes_first is False and not self._heeded:
-            self._heeded = True
-            log.warning(
-                "agent_can_outlast_runtime",
-                consequence="an agent that uses up the memory can end its own session as out_of_memory",
-                reason="the containers have no Landlock (Linux 5.19, not under gVisor), or an engine that forbids it",
-            )
-
-    async def check_servers(self, tag: str) -> None:
-        """See whether an image's own server can be reached.
-
-        Raises:
-            StartupError: it can't; the sentence says why, and what to do.
-        """
-        problem = self.engine.far
-        if problem is None and self.rules(tag).profile is Profile.GVISOR:
-            problem = "under gvisor the container's network is gVisor's own, which can't be entered; choose another --isolation"
-        if problem is None:
-            try:
-                await self.namespaces.check()
-            except NoEntry as exc:
-                problem = str(exc)
-        if problem is not None:
-            raise StartupError(
-                f"image {tag!r} has an ORS server of its own, which is reached from inside its container's network, and that "
-                f"can't be done here: {problem}. An image built with ors-host build needs none of this"
-            )
-
-    def rules(self, tag: str) -> Rules:
-        """Return what holds for an image's containers."""
-        return self._rules.get(tag) or self._rules_of(tag)
-
-    def _rules_of(self, tag: str) -> Rules:
-        return Rules.of(self.settings, tag, remapped=self.engine.remapped_root is not None)
-
-    def open_outlet(self, name: str, directory: Path, rules: Rules) -> None:
-        """Open a sandbox's way out, if it may have one; it is closed with the sandbox.
-
-        Raises:
-            OSError: its socket can't be made.
-        """
-        if self.egress is not None and rules.egress is not None:
-            with structlog.contextvars.bound_contextvars(container=name):
-                self._outlets[name] = self.egress.outlet(directory / OUTLET_NAME, rules.egress)
-
-    def enlist(self, name: str) -> None:
-        """Keep ``sweep()`` off a container that is about to be created."""
-        self._alive.add(name)
-
-    def doubt(self, name: str) -> None:
-        """Take note that a container may yet appear although its creation failed."""
-        self._unclear.add(name)
-
-    async def dispose(self, name: str, sandbox_id: str, *, role: Role) -> None:
-        """Remove a sandbox's container and its directory. What the engine doesn't remove now is left to ``sweep()``."""
-        if outlet := self._outlets.pop(name, None):
-            await outlet.aclose()
-        gone = False
-        try:
-            async with self.kept_logs.keeping(name, sandbox_id, self.state.assignment(sandbox_id)):
-                gone = await self._removed(name)
-        finally:
-            if role is Role.SESSION and (not gone or name in self._unclear):
-                self._leftovers.add(name)  # first: it never stops being counted
-            self._unclear.discard(name)
-            self.disk.unwatch(name)
-            self._alive.discard(name)
-            self.state.forget(sandbox_id)
-
-    async def _removed(self, name: str) -> bool:
-        error: EngineError | None = None
-        with self.patience.effort(_REMOVE_TIMEOUT_S, vital=True):
-            for attempt in range(_REMOVE_TRIES):
-                await anyio.sleep(attempt * _REMOVE_AGAIN_S)
-                try:
-                    await self.engine.remove(name)
-                    return True
-                except EngineError as exc:
-                    error = exc
-        words = str(error) if error else "the engine does not answer"
-        log.warning("container_not_removed", container=name, error=words, next="tried again in the background")
-        return False
-
-    async def sweep(self) -> int:
-        """Remove every container and directory of this host that no living sandbox owns; return how many containers.
-
-        That is what an earlier process left behind, and what could not be removed when it should have been.
-
-        Raises:
-            EngineError: the engine failed, for one of them at least; the others are removed.
-        """
-        known, alive = set(self._leftovers), set(self._alive)
-        listed = await self.engine.list_ours(self.state.server_id)
-        found = [container for container in listed if container.name not in alive | self._alive]
-        errors: list[EngineError] = []
-
-        async def remove(container: ContainerRef) -> None:
-            try:
-                await self.engine.remove(container.id)
-                self._leftovers.discard(container.name)
-            except EngineError as exc:
-                errors.append(exc)
-
-        self._leftovers -= known
-        self._leftovers.update(c.name for c in found if c.labels.get(LABEL_ROLE) == Role.SESSION)
-        async with anyio.create_task_group() as tasks:
-            for container in found:
-                tasks.start_soon(remove, container)
-        alive_ids = {name.rpartition("-")[2] for name in self._alive}
-        for sandbox_id in self.state.sandbox_ids() - alive_ids:
-            self.state.forget(sandbox_id)
-        if errors:
-            raise errors[0]
-        return len(found)
 
 
 class Sandbox:
@@ -279,31 +63,8 @@ class Sandbox:
         rules = host.rules(image.tag)
         kind = kind_of(image.labels, rules.kind)
         port = port_of(image.labels, rules.server_port)
-        channel = _channel(host, name, sandbox_id, kind, port)
-        directory = host.state.sandbox_dir(sandbox_id)
-        ours = kind is Kind.RUNTIME
-        spec = ContainerSpec(
-            name=name,
-            image=image,
-            socket_dir=directory if ours else None,
-            labels={
-                LABEL_SERVER: host.state.server_id,
-                LABEL_SANDBOX: sandbox_id,
-                LABEL_ROLE: role,
-                LABEL_IMAGE: image.tag,
-                LABEL_KIND: kind,
-                **({} if ours else {LABEL_PORT: str(port), LABEL_STATE: str(host.state.path)}),
-            },
-            environment={
-                **rules.environment,
-                "PYTHONHASHSEED": HASH_SEED,
-                **({"ORS_RUNTIME_RECONNECT_S": f"{host.settings.reconnect_window_s:g}"} if ours else {}),
-            },
-            mounts=_mounts(host, image, directory),
-            limits=replace(rules.limits, quota_bytes=rules.usage.bytes_ if host.has_quota else None),
-            confinement=rules.confinements[kind],
-            extra_groups=shared_groups() if ours else (),
-        )
+        channel = channel_of(host, name, sandbox_id, kind, port)
+        spec = container_spec(host, image, name, sandbox_id, role=role, kind=kind, port=port)
         host.enlist(name)
         host.disk.watch(name, channel.peer_died, rules.usage)
         async with cls._owned(host, name, sandbox_id, channel, role, rules) as sandbox:
@@ -323,7 +84,7 @@ class Sandbox:
         """
         sandbox_id = container.labels[LABEL_SANDBOX]
         kind = Kind(container.labels.get(LABEL_KIND, Kind.RUNTIME))
-        channel = _channel(host, container.name, sandbox_id, kind, port_of(container.labels))
+        channel = channel_of(host, container.name, sandbox_id, kind, port_of(container.labels))
         rules = host.rules(container.labels.get(LABEL_IMAGE, ""))
         async with cls._owned(host, container.name, sandbox_id, channel, Role.SESSION, rules) as sandbox:
             host.engine.watch(container.name, on_death=channel.peer_died)
@@ -414,7 +175,7 @@ class Sandbox:
         except TimeoutError:
             output = ""
             with contextlib.suppress(EngineError), anyio.move_on_after(_LOOKUP_S):  # the engine may be what hangs
-                output = _quote(await host.engine.log_tail(spec.name))
+                output = quote(await host.engine.log_tail(spec.name))
             message = f"image {spec.image.tag!r}: {channel.silence} within {timeout_s:g} s{output}"
             raise SandboxFailed(Failure(Reason.START_TIMEOUT, message)) from None
         except CreateUnclear:
@@ -423,7 +184,7 @@ class Sandbox:
         except ProtocolViolation as exc:
             raise SandboxFailed(Failure(Reason.PROTOCOL_VIOLATION, str(exc))) from exc
         except ChannelBroken as exc:
-            failure = await cls._explain_death(host, spec.name, rules, exc)
+            failure = await explain_death(host, spec.name, rules, exc)
             if failure.reason is Reason.CONTAINER_DIED:
                 failure = Failure(Reason.START_FAILED, failure.message)
             raise SandboxFailed(failure) from None
@@ -453,91 +214,9 @@ class Sandbox:
         end = await self._channel.wait_ended()
         if isinstance(end, ProtocolViolation):
             return Failure(Reason.PROTOCOL_VIOLATION, str(end))
-        return await self._explain_death(self._host, self.name, self.rules, end)
+        return await explain_death(self._host, self.name, self.rules, end)
 
     @property
     def failed(self) -> bool:
         """True once nothing more can be asked of it."""
         return self._channel.ended
-
-    @staticmethod
-    async def _explain_death(host: SandboxHost, name: str, rules: Rules, end: Exception) -> Failure:
-        if full := host.disk.failure(name):
-            return full
-        try:
-            with anyio.fail_after(_EXPLAIN_S):
-                death = await host.engine.death(name, wait_s=_DEATH_WAIT_S)
-        except (EngineError, TimeoutError) as exc:
-            words = str(exc) or f"the engine does not say within {_EXPLAIN_S:g} s"
-            return Failure(Reason.CONTAINER_DIED, f"the container's end can't be looked up: {words}")
-        if death is None:
-            return Failure(Reason.CONTAINER_DIED, f"{end}, and its container goes on")
-        if death.out_of_memory:
-            memory = rules.memory.human_readable()
-            return Failure(Reason.OUT_OF_MEMORY, f"the container used more than its {memory} of memory")
-        if death.outside == "removed":
-            return Failure(Reason.CONTAINER_DIED, "the container was removed from outside")
-        message = f"the container ended with exit code {death.exit_code}{_signal(death.exit_code)}"
-        if death.outside == "killed":
-            message += ", killed from outside through the engine"
-        return Failure(Reason.CONTAINER_DIED, message + _quote(death.log))
-
-
-def _channel(host: SandboxHost, name: str, sandbox_id: str, kind: Kind, port: int) -> Channel:
-    directory = host.state.sandbox_dir(sandbox_id)
-    if kind is Kind.SERVER:
-        return ServerChannel(
-            directory,
-            enter=lambda: _enter(host, name),
-            port=port,
-            note=host.state.server_note(sandbox_id),
-            max_frame_bytes=host.settings.max_frame,
-            intake=host.intake,
-        )
-    remapped = host.engine.remapped_root
-    return RuntimeChannel(
-        directory,
-        token=host.state.token(sandbox_id),
-        runtime_uid=remapped[0] if remapped else 0,
-        max_frame_bytes=host.settings.max_frame,
-        intake=host.intake,
-    )
-
-
-async def _enter(host: SandboxHost, name: str) -> Namespace:
-    """Take hold of a running container's network.
-
-    Raises:
-        ChannelBroken: it doesn't run.
-        NoEntry: it can't be had from here.
-    """
-    try:
-        if (process := await host.engine.init_process(name)) is None:
-            raise ChannelBroken("the container died")
-        container_id, pid = process
-        namespace = await host.namespaces.enter(pid, container_id)
-        if await host.engine.init_process(name) == process:  # so it was its process when its network was opened
-            return namespace
-        namespace.close()
-        raise ChannelBroken("the container died")
-    except EngineError as exc:
-        raise NoEntry(f"the engine doesn't say which process it is ({exc})") from exc
-
-
-def _mounts(host: SandboxHost, image: Image, directory: Path) -> dict[str, Path]:
-    mounts = {DATA_DIR: host.data[image.tag]} if image.tag in host.data else {}
-    if host.egress is not None and host.rules(image.tag).egress is not None:
-        mounts[EGRESS_DIR] = directory / OUTLET_NAME
-    return mounts
-
-
-def _signal(exit_code: int) -> str:
-    """Name the signal behind an exit code over 128, as shells and container engines encode it."""
-    try:
-        return f" ({signal.Signals(exit_code - 128).name})"
-    except ValueError:
-        return ""
-
-
-def _quote(output: str) -> str:
-    return f"; the end of its output:\n{output[-_MAX_LOG_CHARS:]}" if output else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import signal
 import socket
@@ -14,7 +13,6 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, a
 import anyio
 import structlog
 from anyio.abc import TaskGroup
-from pydantic import ByteSize
 
 from host import tracing
 from host.app import make_app
@@ -22,11 +20,13 @@ from host.auth import Keys, check_exposure
 from host.capacity import Capacity
 from host.catalog import Catalog
 from host.dashboard import Dashboard
+from host.docker_engine import DockerEngine
 from host.egress import Egress
-from host.engine import LABEL_SERVER, Engine, EngineError
+from host.engine import Engine, EngineError
 from host.errors import Failure, Reason, StartupError
+from host.gauges import show_gauges
 from host.history import History
-from host.isolation import check_runtimes, missing_memory
+from host.isolation import check_runtimes
 from host.listening import answering_that_it_starts, bind, listening, url_of
 from host.logs import heed_loop
 from host.memory import give_back_memory, keep_no_memory
@@ -34,9 +34,10 @@ from host.notify import notify
 from host.overview import Overview
 from host.patience import Patience
 from host.pool import Pool
+from host.preflight import check_places, limit_disk, warn_of_files_in_memory
 from host.recording import Recorder
 from host.recovery import recover
-from host.sandbox import SandboxHost
+from host.sandbox_host import SandboxHost
 from host.sessions import Sessions
 from host.settings import Settings
 from host.state import StateDir
@@ -75,7 +76,7 @@ async def serve(
         async with anyio.create_task_group() as tasks:
             patience = Patience()
             tasks.start_soon(_stop_on_signal, stop, tasks.cancel_scope, patience)
-            await _serve(settings, stop, patience, open_engine or Engine.open)
+            await _serve(settings, stop, patience, open_engine or DockerEngine.open)
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         if (error := _only(group)) is not None:
@@ -101,9 +102,9 @@ async def _serve(
                 check_runtimes(settings.for_image(tag).isolation, engine.oci_runtimes)
             host = SandboxHost(engine, state, settings, egress=egress, patience=patience)
             if engine.confines:
-                _check_places(host)
-                await _limit_disk(host)
-                _warn_of_files_in_memory(host)
+                check_places(host)
+                await limit_disk(host)
+                warn_of_files_in_memory(host)
             log.info("starting_catalog", images=settings.image)
             async with AsyncExitStack() as starting:
                 await starting.enter_async_context(
@@ -139,7 +140,7 @@ async def _run(
     pool = Pool(host, capacity, lambda: catalog.images, clock=time.monotonic)
     timelines = Timelines(recorder)
     sessions = Sessions(host=host, pool=pool, tasks=tasks, clock=time.monotonic, timelines=timelines)
-    _show(host, capacity, pool, sessions)
+    show_gauges(host, capacity, pool, sessions)
     history = History(timelines.tally, lambda: (len(sessions), capacity.waiting))
     overview = Overview(host, pool, sessions, history, recorder, started_at=time.time())
     app = make_app(
@@ -185,35 +186,6 @@ async def _run(
             host.patience.end(min(_LAST_EFFORT_S, grace_s / 2))
 
 
-def _show(host: SandboxHost, capacity: Capacity, pool: Pool, sessions: Sessions) -> None:
-    """Let the metrics look at what there is."""
-    show = host.metrics.show
-    show("ors_host_sessions", "Sessions there are.", sessions.count_by_state, "state")
-    show("ors_host_sessions_limit", "Sessions there may be (--max-sessions).", lambda: capacity.limit)
-    show("ors_host_places_free", "Places for containers that nothing has.", lambda: capacity.free)
-    show("ors_host_queue", "Creations that wait for a place.", lambda: capacity.waiting)
-    show("ors_host_warm_containers", "Containers that wait for a session.", pool.waiting_by_image, "image")
-    show("ors_host_leftover_containers", "Containers that could not be removed yet.", lambda: host.leftovers)
-    show("ors_host_kept_result_bytes", "Results kept for clients that reconnect.", lambda: sessions.kept_bytes)
-    show("ors_host_engine_up", "1 if the container engine answers.", lambda: host.engine.problem is None)
-    usage = host.usage
-    memory, cpus = (lambda used: used.memory_bytes), (lambda used: used.cpu)
-    for name, help_text, look in (
-        ("ors_host_containers_memory_bytes", "Memory of an image's containers.", lambda: usage.by_image(memory, sum)),
-        ("ors_host_container_memory_max_bytes", "Memory of the largest of them.", lambda: usage.by_image(memory, max)),
-        ("ors_host_containers_cpus", "Processors that an image's containers use.", lambda: usage.by_image(cpus, sum)),
-        ("ors_host_container_cpus_max", "Processors that the busiest of them uses.", lambda: usage.by_image(cpus, max)),
-    ):
-        show(name, help_text, look, "image")
-    show(
-        "ors_host_containers_cpu_seconds",
-        "Processor time that an image's containers have used.",
-        usage.cpu_seconds,
-        "image",
-        counter=True,
-    )
-
-
 def _only(group: BaseExceptionGroup[BaseException]) -> StartupError | None:
     """Return the start-up error that is all there is in the task groups' wrapping, if so."""
     error: BaseException = group
@@ -236,47 +208,6 @@ async def _egress(settings: Settings) -> AsyncIterator[Egress | None]:
     # An image's catalog container may be replaced, or a new image's started, while its predecessor is still being removed.
     async with Egress.open(max_sandboxes=settings.max_sessions + 3 * len(settings.image)) as egress:
         yield egress
-
-
-def _check_places(host: SandboxHost) -> None:
-    """Refuse directories that the engine can't find.
-
-    Raises:
-        StartupError: this is a container, and one is not mounted into it.
-    """
-    host.engine.placement.check(host.state.path, "the state directory", "--state-dir")
-    for folder in host.data.values():
-        host.engine.placement.check(folder, "the data folder", "--data")
-
-
-async def _limit_disk(host: SandboxHost) -> None:
-    """Use the storage driver's quota where it has one, and say what holds."""
-    settings = host.settings
-    held_by = (
-        "measuring the containers' files" if host.disk.measures_files else "asking the engine (inodes: not counted)"
-    )
-    with contextlib.suppress(EngineError):  # a missing image, say: the catalog has the words for it
-        if await host.engine.has_quota(settings.image[0], {LABEL_SERVER: host.state.server_id}):
-            host.has_quota = True
-            held_by = f"the storage driver's quota (inodes: {held_by})"
-    for tag in settings.image:
-        own = settings.for_image(tag)
-        log.info("disk_limit", image=tag, disk=own.disk.human_readable(), inodes=own.inodes, held_by=held_by)
-
-
-def _warn_of_files_in_memory(host: SandboxHost) -> None:
-    """Say so where files alone could leave too little memory for anything else."""
-    for tag in host.settings.image:
-        rules = host.rules(tag)
-        if missing := missing_memory(rules.confinement, rules.memory):
-            log.warning(
-                "files_can_use_up_memory",
-                image=tag,
-                consequence="an agent can end its own session as out_of_memory with files in memory alone",
-                memory=rules.memory.human_readable(),
-                enough=ByteSize(rules.memory + missing).human_readable(),
-                advice="a larger --memory, or a smaller --tmp-size, --workspace-size or --inodes",
-            )
 
 
 async def _sweep(host: SandboxHost, capacity: Capacity) -> None:

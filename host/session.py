@@ -33,7 +33,8 @@ from host.errors import (
 from host.lifecycle import Clock, Event, State, expiry, move
 from host.metrics import Start
 from host.pool import Pool
-from host.sandbox import Sandbox, SandboxHost
+from host.sandbox import Sandbox
+from host.sandbox_host import SandboxHost
 from host.timeline import Timeline
 from sandbox_runtime.messages import Method
 

@@ -23,7 +23,7 @@ from host.errors import (
 )
 from host.lifecycle import State
 from host.pool import Pool
-from host.sandbox import SandboxHost
+from host.sandbox_host import SandboxHost
 from host.session import Session, SessionSpec, Survivor
 from host.timeline import label
 from host.timelines import Timelines

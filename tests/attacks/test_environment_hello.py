@@ -15,11 +15,13 @@ import pytest_asyncio
 from pydantic import ByteSize
 
 from host import docker_client
-from host.engine import Engine
+from host.docker_engine import DockerEngine
+from host.engine import Role
 from host.errors import SandboxFailed
 from host.isolation import Profile
 from host.logs import printable
-from host.sandbox import Role, Sandbox, SandboxHost
+from host.sandbox import Sandbox
+from host.sandbox_host import SandboxHost
 from host.settings import Settings
 from host.state import StateDir
 from tests.attacks.board import ENVIRONMENT, attack
@@ -49,7 +51,7 @@ async def _sandboxes(image: str, profile: str, start_timeout_s: float) -> AsyncI
         tempfile.TemporaryDirectory(prefix="ors-", dir="/tmp") as directory,
         closing(StateDir.open(Path(directory))) as state,
     ):
-        async with Engine.open() as engine:
+        async with DockerEngine.open() as engine:
             host = SandboxHost(engine, state, settings)
             yield host
             assert await engine.list_ours(state.server_id) == []

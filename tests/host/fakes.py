@@ -19,11 +19,10 @@ from typing import Any, Self
 
 import anyio
 
-from host.engine import LABEL_ROLE, LABEL_SERVER, ContainerRef, ContainerSpec, Death, Image, ImageMissing
+from host.engine import LABEL_ROLE, LABEL_SERVER, ContainerRef, ContainerSpec, Death, Image, ImageMissing, Role
 from host.errors import Failure, Reason, SandboxFailed
 from host.kinds import LABEL_RUNTIME
 from host.placement import Placement
-from host.sandbox import Role
 from sandbox_runtime import frames, messages
 from sandbox_runtime.messages import Fault
 

@@ -21,15 +21,15 @@ from host.auth import Keys
 from host.capacity import Capacity
 from host.catalog import Catalog
 from host.dashboard import Dashboard
-from host.engine import LABEL_SANDBOX
+from host.engine import LABEL_SANDBOX, Role
 from host.errors import Failure, Reason
+from host.gauges import show_gauges
 from host.history import History
 from host.listening import bind, listening
 from host.overview import Overview
 from host.pool import Pool
 from host.recording import Recorder
-from host.sandbox import Role, SandboxHost
-from host.serve import _show
+from host.sandbox_host import SandboxHost
 from host.sessions import Sessions
 from host.settings import Settings
 from host.state import StateDir
@@ -173,7 +173,7 @@ async def serving(
             sessions = Sessions(host=host, pool=pool, tasks=tasks, clock=time.monotonic, timelines=timelines)
             history = History(timelines.tally, lambda: (len(sessions), capacity.waiting))
             overview = Overview(host, pool, sessions, history, recorder, started_at=time.time())
-            _show(host, capacity, pool, sessions)
+            show_gauges(host, capacity, pool, sessions)
             tasks.start_soon(pool.run)
             tasks.start_soon(catalog.follow)
             app = make_app(

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from host.engine import EngineError, Image
+from host.engine import EngineError, Image, Role
 from host.errors import StartupError
-from host.sandbox import Role
 from sandbox_runtime.messages import Fault
 from tests.host.fakes import NO_ANSWER, TAG, FakeEngine, FakeRuntime, Gate, Script, raising
 from tests.host.served import Serve, Server

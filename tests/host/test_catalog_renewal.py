@@ -9,8 +9,7 @@ import pytest
 
 from host import catalog as catalog_module
 from host import pool as pool_module
-from host.engine import EngineError
-from host.sandbox import Role
+from host.engine import EngineError, Role
 from tests.host.fakes import TAG, FakeEngine, Gate, Script
 from tests.host.served import Serve, Server, until
 

@@ -17,11 +17,11 @@ from requests.exceptions import ReadTimeout
 
 from host import docker_client
 from host.docker_client import APIClient, APIError, ImageNotFound, NotFound
+from host.docker_engine import DockerEngine
 from host.engine import (
     ContainerRef,
     ContainerSpec,
     Death,
-    Engine,
     EngineError,
     EngineSilent,
     Image,
@@ -115,9 +115,9 @@ def client() -> Iterator[Client]:
 
 
 @pytest.fixture
-def engine(client: Client) -> Engine:
+def engine(client: Client) -> DockerEngine:
     """An engine that watches for nothing."""
-    return Engine(client, {})
+    return DockerEngine(client, {})
 
 
 def spec(tmp_path: Path) -> ContainerSpec:
@@ -138,14 +138,14 @@ def test_the_fake_has_the_same_face(method: str) -> None:
     def face(function: Callable[..., Any]) -> list[tuple[str, Any]]:
         return [(p.name, p.kind) for p in inspect.signature(function).parameters.values()]
 
-    assert face(getattr(FakeEngine, method)) == face(getattr(Engine, method))
+    assert face(getattr(FakeEngine, method)) == face(getattr(DockerEngine, method))
 
 
 # --- Images -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("labels", [{"ors-host.runtime": "1"}, None])
-async def test_image(engine: Engine, client: Client, labels: dict[str, str] | None) -> None:
+async def test_image(engine: DockerEngine, client: Client, labels: dict[str, str] | None) -> None:
     client.answers["inspect_image"] = {"Id": "sha256:abc", "Config": {"Labels": labels}}
     assert await engine.image("env:1") == Image("env:1", "sha256:abc", labels or {})
 
@@ -160,7 +160,7 @@ async def test_image(engine: Engine, client: Client, labels: dict[str, str] | No
     ],
 )
 async def test_image_that_is_not_found(
-    engine: Engine, client: Client, error: Exception, expected: type[Exception]
+    engine: DockerEngine, client: Client, error: Exception, expected: type[Exception]
 ) -> None:
     client.answers["inspect_image"] = error
     with pytest.raises(expected) as caught:
@@ -171,7 +171,7 @@ async def test_image_that_is_not_found(
 # --- Containers -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_container_is_shut_in(engine: Engine, client: Client, tmp_path: Path) -> None:
+async def test_a_container_is_shut_in(engine: DockerEngine, client: Client, tmp_path: Path) -> None:
     await engine.create(spec(tmp_path))
     ((_method, (image,), asked),) = client.calls
     assert image == IMAGE.id, "by id: a new build under the tag changes nothing"
@@ -208,7 +208,7 @@ async def test_a_container_is_shut_in(engine: Engine, client: Client, tmp_path: 
     ],
 )
 async def test_create_that_is_refused(
-    engine: Engine, client: Client, tmp_path: Path, error: Exception, reason: Reason
+    engine: DockerEngine, client: Client, tmp_path: Path, error: Exception, reason: Reason
 ) -> None:
     client.answers["create_container"] = error
     with pytest.raises(SandboxFailed) as caught:
@@ -218,7 +218,7 @@ async def test_create_that_is_refused(
 
 
 @pytest.mark.parametrize("error", [api_error(404, "gone", NotFound), api_error(500, "oci runtime error")])
-async def test_start_that_is_refused(engine: Engine, client: Client, error: Exception) -> None:
+async def test_start_that_is_refused(engine: DockerEngine, client: Client, error: Exception) -> None:
     client.answers["start"] = error
     with pytest.raises(SandboxFailed) as caught:
         await engine.start("x", on_death=lambda: None)
@@ -226,14 +226,14 @@ async def test_start_that_is_refused(engine: Engine, client: Client, error: Exce
 
 
 @pytest.mark.parametrize("error", [None, api_error(404, "gone", NotFound)])
-async def test_removing_what_is_gone_is_fine(engine: Engine, client: Client, error: Exception | None) -> None:
+async def test_removing_what_is_gone_is_fine(engine: DockerEngine, client: Client, error: Exception | None) -> None:
     client.answers["remove_container"] = error
     client.answers["inspect_container"] = api_error(404, "gone", NotFound)
     await engine.remove("x")
     assert client.calls[0] == ("remove_container", ("x",), {"force": True, "v": True})
 
 
-async def test_what_is_said_to_be_gone_and_is_not(engine: Engine, client: Client) -> None:
+async def test_what_is_said_to_be_gone_and_is_not(engine: DockerEngine, client: Client) -> None:
     client.answers["remove_container"] = api_error(404, "gone", NotFound)
     client.answers["inspect_container"] = {"State": {"Status": "running"}}
     with pytest.raises(EngineError, match="it is running"):
@@ -241,7 +241,7 @@ async def test_what_is_said_to_be_gone_and_is_not(engine: Engine, client: Client
 
 
 @pytest.mark.parametrize("gone", [{"StatusCode": 137}, api_error(404, "gone", NotFound)])
-async def test_a_removal_under_way_is_waited_for(engine: Engine, client: Client, gone: Any) -> None:
+async def test_a_removal_under_way_is_waited_for(engine: DockerEngine, client: Client, gone: Any) -> None:
     client.answers["remove_container"] = api_error(409, "removal in progress")
     client.answers["wait"] = gone
     await engine.remove("x")
@@ -254,7 +254,7 @@ async def test_a_removal_under_way_is_waited_for(engine: Engine, client: Client,
         await engine.remove("x")
 
 
-async def test_removal_that_fails(engine: Engine, client: Client) -> None:
+async def test_removal_that_fails(engine: DockerEngine, client: Client) -> None:
     client.answers["remove_container"] = api_error(500, "device or resource busy")
     with pytest.raises(EngineError, match="device or resource busy"):
         await engine.remove("x")
@@ -262,7 +262,7 @@ async def test_removal_that_fails(engine: Engine, client: Client) -> None:
 
 @pytest.mark.parametrize("error", [api_error(404, "injected", NotFound), api_error(500, "injected")])
 async def test_whatever_is_said_to_a_look_around_is_an_error_of_the_engines(
-    engine: Engine, client: Client, error: Exception
+    engine: DockerEngine, client: Client, error: Exception
 ) -> None:
     """Also "not found", which nothing that is asked for everything can mean: it ended the host once."""
     client.answers["containers"] = error
@@ -271,7 +271,7 @@ async def test_whatever_is_said_to_a_look_around_is_an_error_of_the_engines(
             await look()
 
 
-async def test_list_ours(engine: Engine, client: Client) -> None:
+async def test_list_ours(engine: DockerEngine, client: Client) -> None:
     client.answers["containers"] = [
         {"Id": "1", "Names": ["/ors-a-b"], "Labels": {"ors-host.server": "a"}, "State": "running"},
         {
@@ -299,13 +299,13 @@ async def test_list_ours(engine: Engine, client: Client) -> None:
         (api_error(404, "gone", NotFound), Death(137, False, "", "removed")),
     ],
 )
-async def test_death(engine: Engine, client: Client, state: Any, expected: Death | None) -> None:
+async def test_death(engine: DockerEngine, client: Client, state: Any, expected: Death | None) -> None:
     client.answers["inspect_container"] = state if isinstance(state, Exception) else {"State": state}
     client.answers["logs"] = b"the \xff end\n"
     assert await engine.death("x", wait_s=0) == expected
 
 
-async def test_log_tail_is_bounded_and_of_nobody_is_empty(engine: Engine, client: Client) -> None:
+async def test_log_tail_is_bounded_and_of_nobody_is_empty(engine: DockerEngine, client: Client) -> None:
     client.answers["logs"] = b"x" * 100_000
     assert len(await engine.log_tail("x")) == 8192
     client.answers["logs"] = api_error(404, "gone", NotFound)
@@ -322,7 +322,7 @@ async def test_log_tail_is_bounded_and_of_nobody_is_empty(engine: Engine, client
     ],
 )
 def test_remapped_root(client: Client, info: dict[str, Any], expected: tuple[int, int] | None) -> None:
-    assert Engine(client, info).remapped_root == expected
+    assert DockerEngine(client, info).remapped_root == expected
 
 
 # --- Deaths -----------------------------------------------------------------------------------------------------------
@@ -333,10 +333,10 @@ def died(name: str, time: int = 5) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def opened(client: Client, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
+async def opened(client: Client, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[DockerEngine]:
     """Open the engine as the host does, over our client."""
     monkeypatch.setattr(docker_client, "connect", lambda **_kwargs: client)
-    async with Engine.open() as engine:
+    async with DockerEngine.open() as engine:
         yield engine
 
 
@@ -357,7 +357,7 @@ async def test_deaths_are_told_to_whom_they_concern(client: Client, monkeypatch:
 async def test_a_broken_event_stream_is_opened_again_from_where_it_broke(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("host.engine._DeathWatch._RETRY_S", 0.01)
+    monkeypatch.setattr("host.docker_events._RETRY_S", 0.01)
     async with opened(client, monkeypatch) as engine:
         told = asyncio.Event()
         await engine.start("mine", on_death=told.set)
@@ -373,7 +373,7 @@ async def test_a_broken_event_stream_is_opened_again_from_where_it_broke(
 async def test_an_engine_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     with pytest.raises(docker_client.EngineUnavailable) as caught:
-        async with Engine.open():
+        async with DockerEngine.open():
             pass
     assert str(caught.value) == (
         "no Docker engine answers at tcp://127.0.0.1:1 (Connection refused); "

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from host import streams
-from host.sandbox import Role
+from host.engine import Role
 from sandbox_runtime.messages import Fault
 from tests.host.fakes import NO_ANSWER, FakeEngine, FakeRuntime, Gate, ok, raising
 from tests.host.served import Serve, Server, result_of, until

@@ -12,8 +12,8 @@ from openreward.api.environments.client import Message as ClientMessage
 from ors.client._http import _parse_sse_events
 
 from host.data import DATA_DIR
+from host.engine import Role
 from host.errors import StartupError
-from host.sandbox import Role
 from sandbox_runtime.messages import Fault
 from tests.host.fakes import TAG, FakeEngine, Gate, Script, raising
 from tests.host.served import Events, Serve, Server, result_of

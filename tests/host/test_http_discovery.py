@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from host.sandbox import Role
+from host.engine import Role
 from sandbox_runtime.messages import Fault
 from tests.host.fakes import TAG, FakeEngine, Faulty, Script
 from tests.host.served import Serve, Server

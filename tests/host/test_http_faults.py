@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from host.engine import EngineError
-from host.sandbox import Role
+from host.engine import EngineError, Role
 from sandbox_runtime import frames, messages
 from sandbox_runtime.messages import Fault
 from tests.host.fakes import TAG, FakeEngine, FakeRuntime, Gate, ok, raising

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from host.sandbox import Role
+from host.engine import Role
 from tests.host.fakes import FakeEngine
 from tests.host.served import Serve, Server, secrets_header
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from host import pool as pool_module
-from host.engine import LABEL_ROLE
+from host.engine import LABEL_ROLE, Role
 from host.errors import Failure, Reason, SandboxFailed
-from host.sandbox import Role
 from tests.host.fakes import TAG, FakeContainer, FakeEngine, FakeRuntime, Gate
 from tests.host.served import SHUTDOWN, Serve, Server, until
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from host.engine import EngineError
+from host.engine import EngineError, Role
 from host.errors import Reason, SandboxFailed
-from host.sandbox import Role, Sandbox, SandboxHost
+from host.sandbox import Sandbox
+from host.sandbox_host import SandboxHost
 from host.settings import Settings
 from host.state import StateDir
 from sandbox_runtime.messages import Method

@@ -18,10 +18,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from host import serve as serve_module
-from host.engine import EngineError
+from host.engine import EngineError, Role
 from host.errors import StartupError
 from host.placement import Mount, Placement
-from host.sandbox import Role, Sandbox, SandboxHost
+from host.sandbox import Sandbox
+from host.sandbox_host import SandboxHost
 from host.serve import serve
 from host.settings import Settings
 from host.state import StateDir
@@ -32,7 +33,7 @@ Log = list[MutableMapping[str, Any]]
 
 
 class Opener:
-    """Stands where ``Engine`` stands, and opens the fake."""
+    """Stands where ``DockerEngine`` stands, and opens the fake."""
 
     def __init__(self, engine: FakeEngine) -> None:
         self._engine = engine
@@ -44,7 +45,7 @@ class Opener:
 
 @pytest.fixture(autouse=True)
 def fake_engine(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve_module, "Engine", Opener(engine))
+    monkeypatch.setattr(serve_module, "DockerEngine", Opener(engine))
 
 
 @pytest.fixture

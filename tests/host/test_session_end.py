@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from host.sandbox import Role
+from host.engine import Role
 from sandbox_runtime.messages import Fault
 from tests.host.fakes import NO_ANSWER, FakeEngine, Gate, raising
 from tests.host.served import Serve, Server, being_made, until

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from host.engine import Role
 from host.errors import Failure, Reason, SandboxFailed
-from host.sandbox import Role
 from sandbox_runtime.messages import Fault
 from tests.host.fakes import NO_ANSWER, TAG, FakeEngine, Faulty, Gate, raising
 from tests.host.served import Serve, Server, being_made, until

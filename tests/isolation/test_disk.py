@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from host.engine import Engine, EngineError
+from host.docker_engine import DockerEngine
+from host.engine import EngineError
 from host.files import MAX_DEPTH, TooDeep, Usage, deleted_bytes, usage_of
 from tests.docker.harness import Client, RunningHost, running_host
 from tests.isolation.conftest import AS_ROOT, MIB
@@ -136,7 +137,7 @@ async def test_without_a_limit_the_same_goes_through(tools_image: str) -> None:
 
 async def test_the_engines_own_measure(disk_host: RunningHost) -> None:
     """What is used where the containers' files can't be read."""
-    async with disk_host.client() as client, Engine.open() as engine:
+    async with disk_host.client() as client, DockerEngine.open() as engine:
         session = await client.create()
         await session.bash("head -c 10M /dev/zero > big")
         name = disk_host.inspect(session.sid)["Name"].lstrip("/")
@@ -148,7 +149,7 @@ async def test_the_engines_own_measure(disk_host: RunningHost) -> None:
 
 
 async def test_whether_the_engine_has_a_quota_is_asked_of_it(tools_image: str) -> None:
-    async with Engine.open() as engine:
+    async with DockerEngine.open() as engine:
         answer = await engine.has_quota(tools_image, {"ors-host.server": "test-quota"})
         assert await engine.list_ours("test-quota") == []
         if engine._info["Driver"] == "overlay2":

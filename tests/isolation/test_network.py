@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from host.docker_engine import DockerEngine
 from host.egress import Egress
 from host.egress_policy import EgressPolicy
-from host.engine import Engine
+from host.engine import Role
 from host.isolation import Profile
-from host.sandbox import Role, Sandbox, SandboxHost
+from host.sandbox import Sandbox
+from host.sandbox_host import SandboxHost
 from host.settings import Settings
 from host.state import StateDir
 from sandbox_runtime.messages import Method
@@ -53,7 +55,7 @@ async def running_boxes(
         tempfile.TemporaryDirectory(prefix="ors-", dir="/tmp") as directory,
         contextlib.closing(StateDir.open(Path(directory))) as state,
     ):
-        async with Engine.open() as engine, contextlib.AsyncExitStack() as stack:
+        async with DockerEngine.open() as engine, contextlib.AsyncExitStack() as stack:
             host = SandboxHost(engine, state, settings, egress=egress)
             found = await engine.image(image)
             boxes = []

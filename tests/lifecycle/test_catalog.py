@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from host.build import build_environment
-from host.sandbox import Role
+from host.engine import Role
 from tests.docker.harness import running_host
 from tests.host.conftest import state_dir
 from tests.host.fakes import NO_ANSWER, FakeEngine, Gate

@@ -11,11 +11,12 @@ import pytest
 
 from host.calls import KeptResults
 from host.capacity import Capacity
-from host.engine import CreateUnclear, EngineError
+from host.engine import CreateUnclear, EngineError, Role
 from host.errors import CapacityExceeded, Failure, Reason
 from host.patience import Patience
 from host.pool import Pool
-from host.sandbox import Role, Sandbox, SandboxHost
+from host.sandbox import Sandbox
+from host.sandbox_host import SandboxHost
 from host.session import Session, SessionSpec
 from host.settings import Settings
 from host.state import StateDir
