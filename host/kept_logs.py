@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -44,9 +44,8 @@ _MOST_FILES = 10_000
 _MAX_HEAD_BYTES = 4096
 
 
-@dataclass(frozen=True)
-class _File:
-    path: Path
+class _File(NamedTuple):  # there are thousands
+    name: str
     size: int
     ended_at: float
 
@@ -110,7 +109,7 @@ class KeptLogs:
             file = self._files.popleft()
             self._held_bytes -= file.size
             with contextlib.suppress(OSError):  # somebody has removed it, or the directory
-                file.path.unlink()
+                (self._directory / file.name).unlink()
 
     def _open(self, container: str, stack: ExitStack) -> list[BinaryIO]:
         """Open the files that the engine writes, the older first; none if they are not here or not ours to read."""
@@ -140,7 +139,7 @@ class KeptLogs:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(fd, "wb") as file:
                 file.write(content)
-            self._files.append(_File(path, len(content), ended_at))
+            self._files.append(_File(path.name, len(content), ended_at))
             self._held_bytes += len(content)
         except OSError as exc:
             log.warning("log_not_kept", error=exc.strerror)
@@ -155,10 +154,11 @@ def find(state_dir: Path, word: str) -> KeptLog | None:
     found: dict[str, KeptLog] = {}
     with contextlib.suppress(OSError):
         for file in _files(state_dir / _DIRECTORY):
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError), file.path.open("rb") as content:
+            path = state_dir / _DIRECTORY / file.name
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError), path.open("rb") as content:
                 head = json.loads(content.readline(_MAX_HEAD_BYTES))
                 if head["session"].startswith(word) or head["sandbox"] == word:
-                    found[head["session"]] = KeptLog(head["session"], file.ended_at, file.path)
+                    found[head["session"]] = KeptLog(head["session"], file.ended_at, path)
     if word in found:
         return found[word]
     if len(found) > 1:
@@ -175,7 +175,7 @@ def _files(directory: Path) -> list[_File]:
         ended_ms = path.name.partition("-")[0]
         with contextlib.suppress(OSError):
             if ended_ms.isdecimal() and path.is_file():
-                files.append(_File(path, path.stat().st_size, int(ended_ms) / 1000))
+                files.append(_File(path.name, path.stat().st_size, int(ended_ms) / 1000))
     return files
 
 

@@ -38,6 +38,7 @@ _TAIL = re.compile(r'"reward":(null|-?[0-9.]+(?:[eE][-+]?[0-9]+)?),"finished":(t
 """How the result of a call ends (``answers.as_json`` writes the fields in this order): no text in it can be taken for this."""
 
 _TAIL_CHARS = 80
+_NO_SECRETS = Mask()
 _REASONS = tuple(f"{reason}: " for reason in Reason)
 
 
@@ -109,7 +110,7 @@ class Timeline:
         self.start: Start | None = None
         self.failure: tuple[str, str] | None = None
         """Why it ended: the word, and the sentence."""
-        self._steps: deque[Step] = deque(maxlen=MAX_STEPS)
+        self._steps: deque[Step] | tuple[()] = deque(maxlen=MAX_STEPS)
         self._packed = b""
         self.length = 0
         """How many steps there were, those left out too."""
@@ -215,16 +216,17 @@ class Timeline:
         if self.recording is not None:
             fields = {"reason": self.failure[0], "message": self.failure[1], "calls": self.calls, "reward": self.reward}
             self.recording.end({"at": step.at, "number": step.number, **fields, "left_to_next": left_to_next})
-        self.mask = Mask()  # secrets are not to be remembered longer than they are needed
+        self.mask = _NO_SECRETS  # they are not to be remembered longer than they are needed
         # Thousands of these stay for an hour: small, and of one piece, or else what lies between them is not given back either.
         self._packed = zlib.compress(json.dumps([astuple(step) for step in self._steps]).encode(), level=1)
-        self._steps.clear()
+        self._steps = ()
 
     def _step(self, kind: Kind, name: str) -> Step:
         self.revision += 1
         step = Step(self.length, kind, self.mask.text(clean(name))[:MAX_NAME_CHARS], time.time(), self.revision)
         self.length += 1
-        self._steps.append(step)
+        if isinstance(self._steps, deque):  # nothing comes after the end
+            self._steps.append(step)
         return step
 
     def _done(self, step: Step, state: State, seconds: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The timelines of all sessions: of those that live, and for an hour of those that ended; and what they come to, counted."""
+"""The timelines of sessions: of those that live, and for an hour of the last thousand that ended; and what all come to, counted."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from host.recording import Recorder
 from host.timeline import Tally, Timeline
 
 KEPT_S = 3600.0
-_MAX_ENDED = 5000
+_MAX_ENDED = 1000
+"""A kilobyte each. Who wants more of them has them recorded in a directory."""
+
 _MAX_STEPS = 100_000
-"""Of all sessions that ended: some 8 MB."""
+"""Of all sessions that ended: some 5 MB."""
 
 ORDERLY = frozenset({Reason.DELETED, Reason.HOST_SHUTDOWN})
 """Ends that somebody meant. A session that expired was forgotten by its client, which is no failure of its own either."""
