@@ -1,4 +1,4 @@
-"""The timelines of sessions: of those that live, and for an hour of the last thousand that ended; and what all come to, counted."""
+"""The timelines of sessions: those that live, and for an hour the last thousand that ended; and what all come to, counted."""
 
 from __future__ import annotations
 
