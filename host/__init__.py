@@ -25,6 +25,10 @@ The map, from the top down; a module imports only from those below it (``tests/t
     sessions       session id → Session
     timelines      what all sessions have done, for an hour after their end
     session        one session: its sandbox, its calls, its end
+    origin         where a session comes from
+    session_calls  its calls, each run to an outcome
+    ending         why it ends, and what is told to those who still have to do with it
+    attendance     how old it is, and how long nobody has asked it anything
     episode        what is said to its runtime, and what the answers mean
     connections    how many clients, and how long a silent one may stay
     catalog        which environments there are, and the questions that need no session

@@ -12,8 +12,8 @@ import structlog
 
 from host.engine import LABEL_ROLE, LABEL_SANDBOX, ContainerRef, EngineError, Role
 from host.errors import Failure, Reason, StartupError
+from host.origin import Survivor
 from host.sandbox_host import SandboxHost
-from host.session import Survivor
 from host.sessions import Sessions
 
 log = structlog.get_logger()

@@ -18,7 +18,8 @@ from host import __version__, parsing
 from host.calls import ToolCall, UnknownCall
 from host.catalog import Catalog, Environment
 from host.errors import NotFound, Reason, SessionEnded
-from host.session import Session, SessionSpec
+from host.origin import SessionSpec
+from host.session import Session
 from host.sessions import Sessions
 from host.streams import answer_call, answer_error, answer_session_id
 from sandbox_runtime.bodies import CreateSession, GetTask, GetTaskRange, ListTasks, NumTasks, ScoreGroup
@@ -203,7 +204,7 @@ class Routes:
     ) -> web.StreamResponse:
         try:
             session = self.sessions.get(sid)
-            async with session.request():
+            with session.request():
                 return await answer_call(request, start(session))
         except UnknownCall:
             return answer_error("unknown task_id")
@@ -221,7 +222,7 @@ class Routes:
     @asynccontextmanager
     async def _session(self, request: web.Request) -> AsyncIterator[Session]:
         session = self.sessions.get(parsing.session_id(request))
-        async with session.request():
+        with session.request():
             yield session
 
 

@@ -6,70 +6,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack
 from typing import Any
 
 import anyio
 import structlog
-from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from host import logs, tracing
-from host.calls import Calls, KeptResults, Outcome, ToolCall
-from host.engine import ContainerRef, Image
+from host.attendance import Attendance
+from host.calls import KeptResults, ToolCall
+from host.ending import Ending
 from host.episode import Episode
-from host.errors import (
-    EnvironmentFailed,
-    Failure,
-    HostError,
-    Reason,
-    SandboxFailed,
-    SessionEnded,
-    ShuttingDown,
-    StillStarting,
-)
-from host.lifecycle import Clock, Event, State, expiry, move
+from host.errors import EnvironmentFailed, Failure, HostError, Reason, SandboxFailed, StillStarting
+from host.lifecycle import Event, State, move
 from host.metrics import Start
+from host.origin import SessionSpec, Survivor
 from host.pool import Pool
 from host.sandbox import Sandbox
 from host.sandbox_host import SandboxHost
+from host.session_calls import SessionCalls
 from host.timeline import Timeline
 from sandbox_runtime.messages import Method
 
 log = structlog.get_logger()
-
-_MAX_TOOL_CHARS = 100
-"""Of a tool's name, where it is told: a client may call it anything."""
-
-_TOUCH_S = 5.0
-"""How exactly the next host is told of the idle time, to save a file system call for each request."""
-
-
-@dataclass(frozen=True)
-class SessionSpec:
-    """What a session is made from."""
-
-    sid: str
-    environment: str
-    image: Image
-    task_spec: Mapping[str, Any] = field(repr=False)
-    secrets: Mapping[str, str] = field(repr=False)
-    toolset_name: str | None = None
-    task: str = ""
-    """A few words that name the task, for whoever looks at the host; made from ``task_spec`` if there are none."""
-
-
-@dataclass(frozen=True)
-class Survivor:
-    """What an earlier host left running: a session's container. Ages in seconds."""
-
-    sid: str
-    environment: str
-    container: ContainerRef
-    age_s: float
-    idle_s: float
 
 
 class Session:
@@ -88,37 +49,43 @@ class Session:
         self.sid = origin.sid
         self.timeline = timeline
         self.environment = origin.environment
-        self.failure: Failure | None = None
         self._origin: SessionSpec | Survivor | None = origin  # may hold secrets: let go of once they are passed on
         self._host = host
         self._settings = host.settings
         self._pool = pool
         self._clock = clock
         self._state = State.STARTING
-        self._error: HostError | None = None
+        self._ending = Ending()
         self._sandbox: Sandbox | None = None
         self._episode: Episode | None = None
-        self._calls = Calls(
-            max_in_flight=self._settings.max_calls,
-            linger_s=self._settings.result_linger_s,
-            results=results,
-        )
-        self._tasks: TaskGroup | None = None
         self._alive = anyio.CancelScope()
         self._created = anyio.Event()
         self._settled = anyio.Event()  # set-up is over, one way or the other
         self._closed = anyio.Event()
-        self._created_at = self._last_request_ended_at = clock()
-        if isinstance(origin, Survivor):
-            self._created_at -= origin.age_s
-            self._last_request_ended_at -= origin.idle_s
-        self._requests_in_flight = 0
-        self._left_to_next = False
+        age_s, idle_s = (origin.age_s, origin.idle_s) if isinstance(origin, Survivor) else (0.0, 0.0)
+        self._attendance = Attendance(clock, age_s=age_s, idle_s=idle_s, on_use=self._tell_next_host)
+        self._calls = SessionCalls(
+            max_in_flight=self._settings.max_calls,
+            linger_s=self._settings.result_linger_s,
+            results=results,
+            settled=self._settled,
+            ending=self._ending,
+            close=self.close,
+            on_end=self._attendance.used,
+            timeline=timeline,
+            metrics=host.metrics,
+            clock=clock,
+        )
 
     @property
     def state(self) -> State:
         """Where it is in its life."""
         return self._state
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it ends, if it does."""
+        return self._ending.failure
 
     # --- Its life ---------------------------------------------------------------------------------------------------
 
@@ -131,12 +98,12 @@ class Session:
                     await self._live(stack)
                 await self._tear_down()
         except HostError as exc:
-            self._error = exc
+            self._ending.error = exc
             if isinstance(self._origin, Survivor) and isinstance(exc, SandboxFailed):
-                self.failure = self.failure or exc.failure  # it was there: whoever asks is told what became of it
+                self._ending.because(exc.failure)  # it was there: whoever asks is told what became of it
         except Exception as exc:
             log.exception("session_crashed")
-            self._error = HostError(f"internal error: {type(exc).__name__}")
+            self._ending.error = HostError(f"internal error: {type(exc).__name__}")
         finally:
             self._end()
 
@@ -163,10 +130,12 @@ class Session:
         task_spec = self._origin.task_spec if isinstance(self._origin, SessionSpec) else None
         self.timeline.created(sandbox.name, start, seconds, task_spec)
         self._origin = None
-        async with anyio.create_task_group() as self._tasks:
-            self._tasks.start_soon(self._set_up, episode, trace)
-            self._tasks.start_soon(self._expire)
-            self._adopt_calls(sandbox, self._tasks)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._set_up, episode, trace)
+            tasks.start_soon(self._expire)
+            self._calls.open(tasks, episode)
+            if sandbox.episode is not None:
+                self._calls.adopt(sandbox.episode)
             self.close(await sandbox.wait_failed())
 
     async def _make(self, stack: AsyncExitStack, spec: SessionSpec) -> tuple[Sandbox, Episode]:
@@ -186,15 +155,6 @@ class Session:
             raise SandboxFailed(Failure(Reason.START_FAILED, "its environment was not constructed when the host died"))
         return sandbox, Episode(sandbox, self._settings, end=self.close)
 
-    def _adopt_calls(self, sandbox: Sandbox, tasks: TaskGroup) -> None:
-        if (episode := sandbox.episode) is None:
-            return
-        for call_id in episode.forgotten_calls:
-            self._calls.remember(call_id)
-        for call_id in (*episode.finished_calls, *episode.running_calls):
-            self.timeline.call_began(call_id, Method.CALL, {})
-            tasks.start_soon(self._run_call, self._calls.adopt(call_id), Method.RESULT, {"call_id": call_id})
-
     async def _set_up(self, episode: Episode, trace: tracing.Trace | None) -> None:
         try:
             with tracing.span("session.setup", within=trace, session__id=self.sid):
@@ -208,53 +168,48 @@ class Session:
                 self._settled.set()
 
     async def _expire(self) -> None:
-        while True:
-            in_flight = self._requests_in_flight + self._calls.in_flight
-            clock = Clock(self._created_at, self._last_request_ended_at, in_flight)
-            verdict = expiry(
-                clock,
-                now := self._clock(),
-                idle_timeout_s=self._settings.idle_timeout_s,
-                max_age_s=self._settings.max_age_s,
-            )
-            if isinstance(verdict, Failure):
-                self.close(verdict)
-                return
-            await anyio.sleep(verdict - now)
+        settings = self._settings
+        over = await self._attendance.wait_over(
+            lambda: self._calls.in_flight, idle_timeout_s=settings.idle_timeout_s, max_age_s=settings.max_age_s
+        )
+        self.close(over)
+
+    def _tell_next_host(self) -> None:
+        if self._sandbox is not None and not self._sandbox.failed:
+            self._sandbox.touch()
 
     async def _tear_down(self) -> None:
-        if self._episode is None or self._sandbox is None or self._sandbox.failed or self._left_to_next:
+        if self._episode is None or self._sandbox is None or self._sandbox.failed or self._ending.left_to_next:
             return
         with self._host.patience.effort(self._settings.teardown_timeout_s + 1, vital=False):
             await self._episode.tear_down()
 
     def _end(self) -> None:
-        if self.failure is None and self._error is None:
-            self.failure = Failure(Reason.HOST_SHUTDOWN, "the server is shutting down")
+        ending = self._ending
+        if ending.error is None:
+            ending.because(Failure(Reason.HOST_SHUTDOWN, "the server is shutting down"))
         self._state = move(move(self._state, Event.CLOSE), Event.REMOVED)
         self._origin = None
         if self._sandbox is not None:
             logs.forget(self._sandbox.name)
-        self._calls.close(self._last_words())
+        self._calls.close()
         for event in (self._created, self._settled, self._closed):
             event.set()
-        self.timeline.ended(self.failure or self._error, left_to_next=self._left_to_next)
-        reason = self.failure.reason if self.failure else getattr(self._error, "reason", "internal")
-        if not self._left_to_next:
-            self._host.metrics.session_ended(reason)
+        self.timeline.ended(ending.failure or ending.error, left_to_next=ending.left_to_next)
+        if not ending.left_to_next:
+            self._host.metrics.session_ended(ending.reason)
         log.info(
-            "session_left_to_next_host" if self._left_to_next else "session_ended",
-            reason=reason,
+            "session_left_to_next_host" if ending.left_to_next else "session_ended",
+            reason=ending.reason,
             calls=self._calls.started,
-            seconds=round(self._clock() - self._created_at, 3),
+            seconds=round(self._attendance.age_s, 3),
         )
 
     # --- Ending it --------------------------------------------------------------------------------------------------
 
     def close(self, failure: Failure) -> None:
         """Let the session end for this reason; the first reason given holds. Does not wait."""
-        if self.failure is None:
-            self.failure = failure
+        self._ending.because(failure)
         self._state = move(self._state, Event.CLOSE)
         self._settled.set()
         self._alive.cancel()
@@ -265,7 +220,7 @@ class Session:
         One that is still being made ends as by ``close``.
         """
         if self._sandbox is not None and self._state in (State.SETTING_UP, State.READY):
-            self._left_to_next = True
+            self._ending.left_to_next = True
             self._sandbox.leave_running()
         self.close(failure)
 
@@ -283,20 +238,11 @@ class Session:
         """
         await self._created.wait()
         if self._state is State.CLOSED:
-            if self.failure is not None:
-                raise SessionEnded(self.failure)
-            assert self._error is not None
-            raise self._error
+            raise self._ending.of_creation()
 
-    @asynccontextmanager
-    async def request(self) -> AsyncIterator[None]:
+    def request(self) -> AbstractContextManager[None]:
         """Count as a request for the length of the block: the session is not idle."""
-        self._requests_in_flight += 1
-        try:
-            yield
-        finally:
-            self._requests_in_flight -= 1
-            self._touch()
+        return self._attendance.request()
 
     async def prompt(self) -> bytes:
         """Return the task's prompt (JSON of ``Blocks``), waiting for set-up if need be. Asks the environment exactly once.
@@ -348,12 +294,12 @@ class Session:
 
     async def _ask(self, method: Method) -> bytes:
         if self._episode is None or self._state not in (State.SETTING_UP, State.READY):
-            raise self._ended()
+            raise self._ending.refusal()
         try:
             return await self._episode.ask(method)
         except SandboxFailed as exc:
             self.close(exc.failure)
-            raise self._ended() from exc
+            raise self._ending.refusal() from exc
 
     # --- Its calls --------------------------------------------------------------------------------------------------
 
@@ -375,68 +321,6 @@ class Session:
     def _call(self, method: Method, params: Mapping[str, Any], call_id: str | None) -> ToolCall:
         if self._state is State.STARTING:
             raise StillStarting
-        if self._tasks is None or self._state not in (State.SETTING_UP, State.READY):
-            raise self._ended()
-        if call_id is not None and (known := self._calls.find(call_id)):
-            return known
-        call = self._calls.start(call_id)
-        self.timeline.call_began(call.id, method, params)
-        self._tasks.start_soon(self._run_call, call, method, {"call_id": call.id, **params})
-        return call
-
-    async def _run_call(self, call: ToolCall, method: Method, params: Mapping[str, Any]) -> None:
-        structlog.contextvars.bind_contextvars(session=self.sid, environment=self.environment, call=call.id)
-        asked_at = self._clock()
-        outcome: Outcome | None = None
-        try:
-            await self._settled.wait()
-            await checkpoint_if_cancelled()  # settled by an end: nothing may run in an environment that is not set up
-            outcome = await self._call_outcome(method, params)
-        finally:
-            if outcome is None:  # cancelled, because the session is closing
-                outcome = self._last_words()
-            self._calls.finish(call, outcome)
-            self.timeline.call_ended(call.id, outcome)
-            self._host.metrics.call_ended(self.environment, outcome.event, self._clock() - asked_at)
-            self._touch()
-
-    async def _call_outcome(self, method: Method, params: Mapping[str, Any]) -> Outcome:
-        assert self._episode is not None
-        tool = str(params.get("name", method))[:_MAX_TOOL_CHARS]
-        span = tracing.span(
-            f"execute_tool {tool}",
-            gen_ai__operation__name="execute_tool",
-            gen_ai__tool__name=tool,
-            gen_ai__tool__call__id=params["call_id"],
-            session__id=self.sid,
-        )
-        try:
-            with span:
-                outcome = await self._episode.call(method, params)
-                if outcome.event == "error":
-                    span.fail("tool_error")
-                return outcome
-        except SandboxFailed as exc:
-            if self._left_to_next:
-                return self._last_words()
-            self.close(exc.failure)  # before anybody hears of it, and finds the session alive
-            return Outcome("error", str(exc.failure))
-
-    # --- Common -----------------------------------------------------------------------------------------------------
-
-    def _touch(self) -> None:
-        now = self._clock()
-        if self._sandbox is not None and now - self._last_request_ended_at >= _TOUCH_S and not self._sandbox.failed:
-            self._sandbox.touch()
-        self._last_request_ended_at = now
-
-    def _last_words(self) -> Outcome:
-        """What a call is told that ends because the session does."""
-        if self._left_to_next:
-            return Outcome("cut")
-        return Outcome("error", str(self.failure or self._error or "the call was cancelled"))
-
-    def _ended(self) -> HostError:
-        if self._left_to_next:
-            return ShuttingDown()
-        return SessionEnded(self.failure or Failure(Reason.DELETED, "the session ended"))
+        if self._state not in (State.SETTING_UP, State.READY):
+            raise self._ending.refusal()
+        return self._calls.call(method, params, call_id)

@@ -22,9 +22,10 @@ from host.errors import (
     UnknownSession,
 )
 from host.lifecycle import State
+from host.origin import SessionSpec, Survivor
 from host.pool import Pool
 from host.sandbox_host import SandboxHost
-from host.session import Session, SessionSpec, Survivor
+from host.session import Session
 from host.timeline import label
 from host.timelines import Timelines
 
@@ -85,7 +86,7 @@ class Sessions:
         session = self._session(spec)
         self._live[spec.sid] = session
         self._tasks.start_soon(self._run, session)
-        async with session.request():
+        with session.request():
             await session.wait_created()
         return session
 

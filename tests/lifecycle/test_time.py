@@ -13,11 +13,12 @@ from host.calls import KeptResults
 from host.capacity import Capacity
 from host.engine import CreateUnclear, EngineError, Role
 from host.errors import CapacityExceeded, Failure, Reason
+from host.origin import SessionSpec
 from host.patience import Patience
 from host.pool import Pool
 from host.sandbox import Sandbox
 from host.sandbox_host import SandboxHost
-from host.session import Session, SessionSpec
+from host.session import Session
 from host.settings import Settings
 from host.state import StateDir
 from host.timeline import Timeline
@@ -73,7 +74,7 @@ async def test_a_renewal_at_the_instant_of_expiry_is_decided_once(engine: FakeEn
         await session.wait_created()
 
         now.s += IDLE_S  # the instant; the request is first
-        async with session.request():
+        with session.request():
             await check_expiry(session)
             assert session.failure is None
         await check_expiry(session)
@@ -85,9 +86,8 @@ async def test_a_renewal_at_the_instant_of_expiry_is_decided_once(engine: FakeEn
         now.s += 0.001  # the instant; the clock is first
         await check_expiry(session)
         assert session.failure is not None and session.failure.reason is Reason.EXPIRED
-        async with session.request():  # too late, and it changes nothing
-            with pytest.raises(Exception, match="expired"):
-                session.call("bash", {}, None)
+        with session.request(), pytest.raises(Exception, match="expired"):  # too late, and it changes nothing
+            session.call("bash", {}, None)
         await session.wait_closed()
         assert session.failure.reason is Reason.EXPIRED
     state.close()
