@@ -9,6 +9,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     check          the proof that an image answers
     trial          an image played through the protocol, and its guarantees looked at
     private        a host of one's own for a while
+    cluster        more than one machine, with a map of its own
     serve          the life of the server: opens what is below in order, closes it in reverse
     preflight      what is looked at before it serves
     gauges         what the metrics look at while it does
@@ -19,6 +20,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     auth           API keys: who may ask for what
     dashboard      /ui: its files, and what they ask for
     overview       what the dashboard shows
+    node_api       what the front of a cluster asks
     routes         a handler for each endpoint: parse, ask, answer
     parsing        requests → values
     streams        event streams to clients

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from weakref import WeakSet
 
 import structlog
@@ -15,6 +15,7 @@ from host.catalog import Catalog
 from host.connections import SERVED
 from host.dashboard import Dashboard
 from host.errors import BodyTooLarge, HostError, NotFound
+from host.node_api import NodeApi
 from host.parsing import BODY_LIMITS, BodyLimits
 from host.routes import Routes
 from host.sessions import Sessions
@@ -32,8 +33,35 @@ def make_app(
     body_timeout_s: float = 60,
     keys: Keys | None = None,
     dashboard: Dashboard | None = None,
+    node_api: bool = False,
 ) -> web.Application:
-    """Return the application over objects that are open already; it owns none of them."""
+    """Return the application over objects that are open already; it owns none of them.
+
+    ``node_api`` adds what the front of a cluster asks.
+    """
+    tables: list[web.RouteDef] = list(Routes(catalog, sessions).table())
+    if node_api:
+        tables = [*NodeApi(catalog, sessions).table(), *tables]
+    if dashboard is not None:
+        tables = [*dashboard.table(), *tables]
+    return application(
+        tables,
+        lambda request: _redirect(request, catalog),
+        max_body_bytes=max_body_bytes,
+        body_timeout_s=body_timeout_s,
+        keys=keys,
+    )
+
+
+def application(
+    table: Iterable[web.RouteDef],
+    elsewhere: Callable[[web.Request], web.Response | None],
+    *,
+    max_body_bytes: int,
+    body_timeout_s: float = 60,
+    keys: Keys | None = None,
+) -> web.Application:
+    """Return an application of these routes; ``elsewhere`` may answer what none of them is for."""
 
     @web.middleware
     async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -44,9 +72,7 @@ def make_app(
         except HostError as exc:
             return _response(exc)
         except web.HTTPNotFound:
-            return _redirect(request, catalog) or _response(
-                NotFound(f"there is no {request.method} {request.path} here")
-            )
+            return elsewhere(request) or _response(NotFound(f"there is no {request.method} {request.path} here"))
         except web.HTTPRequestEntityTooLarge:
             return _response(BodyTooLarge(f"the body is over the limit of {max_body_bytes} bytes"))
         except web.HTTPException as exc:
@@ -63,9 +89,7 @@ def make_app(
     )
     app[SERVED] = WeakSet()
     app[BODY_LIMITS] = BodyLimits(max_bytes=max_body_bytes, timeout_s=body_timeout_s)
-    if dashboard is not None:
-        app.add_routes(list(dashboard.table()))
-    app.add_routes(list(Routes(catalog, sessions).table()))
+    app.add_routes(table)
     return app
 
 

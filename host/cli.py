@@ -28,7 +28,7 @@ from host.commands.play import play_command
 from host.commands.prune import prune_command
 from host.commands.ps import ps_command
 from host.commands.test import test_command
-from host.config import CONFIG_VARIABLE, Config, unknown_variables, variable
+from host.config import CONFIG_VARIABLE, DEFAULT, Config, unknown_variables, variable
 from host.errors import StartupError
 from host.options import SettingsCommand, config_of, settings_options
 from host.serve import serve
@@ -104,10 +104,23 @@ def serve_command(config_file: Path | None, **flags: Any) -> None:
     others = threading.enumerate()
     try:
         _go_before_containers()
-        anyio.run(serve, settings)
+        if settings.engine == "ray":
+            _serve_cluster(config)
+        else:
+            anyio.run(serve, settings)
     except StartupError as exc:
         sys.exit(logs.printable(f"ors-host: {exc}"))
     _leave_threads(others)
+
+
+def _serve_cluster(config: Config) -> None:
+    """Serve on a Ray cluster. Raises StartupError, also if Ray isn't installed."""
+    from host.cluster.front import serve_cluster  # imports Ray, which few need
+
+    settings = config.settings
+    if config.origins["on_exit"] == DEFAULT:
+        settings = settings.model_copy(update={"on_exit": "keep"})  # another front may be there, and nodes go on
+    anyio.run(serve_cluster, settings)
 
 
 def _go_before_containers() -> None:

@@ -27,9 +27,10 @@ class Reason(StrEnum):
     EXPIRED = "expired"
     DELETED = "deleted"
     HOST_SHUTDOWN = "host_shutdown"
+    NODE_LOST = "node_lost"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Failure:
     """Why a session ended: a word for machines and a sentence for people."""
 
@@ -213,6 +214,7 @@ _STATUS = {
     Reason.CONTAINER_DIED: 422,
     Reason.PROTOCOL_VIOLATION: 422,
     Reason.DISK_FULL: 503,
+    Reason.NODE_LOST: 503,  # of a creation: another node takes it
 }
 
 

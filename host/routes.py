@@ -26,6 +26,34 @@ from sandbox_runtime.bodies import CreateSession, GetTask, GetTaskRange, ListTas
 from sandbox_runtime.bodies import ToolCall as CallBody
 
 
+def endpoints() -> Iterator[tuple[str, str, str]]:
+    """Yield method, path and handler's name. Those of an environment are there with its name in front, and bare."""
+    yield "GET", "/health", "health"
+    yield "GET", "/ready", "ready"
+    yield "GET", "/version", "version"
+    yield "GET", "/metrics", "metrics"
+    yield "GET", "/list_environments", "list_environments"
+    yield "POST", "/create_session", "create_session"
+    yield "POST", "/create", "create"
+    yield "POST", "/delete", "delete"
+    yield "POST", "/delete_session", "delete"
+    yield "POST", "/ping", "ping"
+    yield "GET", "/v1/environments/{owner:[^/]*}/{name}/required-secrets", "required_secrets"
+    for prefix in ("", "/{env}"):
+        yield "POST", f"{prefix}/call", "call"  # first: they are tried in this order
+        yield "GET", f"{prefix}/tools", "tools"
+        yield "GET", f"{prefix}/splits", "splits"
+        yield "POST", f"{prefix}/tasks", "tasks"
+        yield "POST", f"{prefix}/num_tasks", "num_tasks"
+        for name in ("task", "get_task"):  # one page of the documents uses the second name
+            yield "POST", f"{prefix}/{name}", "task"
+            yield "POST", f"{prefix}/{name}_range", "task_range"
+        yield "GET", f"{prefix}/task_tools", "task_tools"
+        yield "GET", f"{prefix}/prompt", "prompt"
+        yield "GET", f"{prefix}/messages", "messages"
+        yield "POST", f"{prefix}/score_group", "score_group"
+
+
 @dataclass(frozen=True)
 class Routes:
     """The handlers, over what they ask."""
@@ -34,31 +62,9 @@ class Routes:
     sessions: Sessions
 
     def table(self) -> Iterator[web.RouteDef]:
-        """Yield all routes. Those of an environment are there with its name in front, and bare."""
-        yield web.get("/health", self.health)
-        yield web.get("/ready", self.ready)
-        yield web.get("/version", self.version)
-        yield web.get("/metrics", self.metrics)
-        yield web.get("/list_environments", self.list_environments)
-        yield web.post("/create_session", self.create_session)
-        yield web.post("/create", self.create)
-        yield web.post("/delete", self.delete)
-        yield web.post("/delete_session", self.delete)
-        yield web.post("/ping", self.ping)
-        yield web.get("/v1/environments/{owner:[^/]*}/{name}/required-secrets", self.required_secrets)
-        for prefix in ("", "/{env}"):
-            yield web.post(f"{prefix}/call", self.call)  # first: they are tried in this order
-            yield web.get(f"{prefix}/tools", self.tools)
-            yield web.get(f"{prefix}/splits", self.splits)
-            yield web.post(f"{prefix}/tasks", self.tasks)
-            yield web.post(f"{prefix}/num_tasks", self.num_tasks)
-            for name in ("task", "get_task"):  # one page of the documents uses the second name
-                yield web.post(f"{prefix}/{name}", self.task)
-                yield web.post(f"{prefix}/{name}_range", self.task_range)
-            yield web.get(f"{prefix}/task_tools", self.task_tools)
-            yield web.get(f"{prefix}/prompt", self.prompt)
-            yield web.get(f"{prefix}/messages", self.messages)
-            yield web.post(f"{prefix}/score_group", self.score_group)
+        """Yield all routes."""
+        for method, path, handler in endpoints():
+            yield web.route(method, path, getattr(self, handler))
 
     # --- The server -------------------------------------------------------------------------------------------------
 
@@ -116,10 +122,7 @@ class Routes:
     # --- Sessions ---------------------------------------------------------------------------------------------------
 
     async def create_session(self, request: web.Request) -> web.StreamResponse:
-        sid = str(uuid.uuid4())
-        if "text/event-stream" not in request.headers.get("Accept", ""):
-            return web.json_response({"sid": sid})
-        return answer_session_id(sid)
+        return new_session_id(request)
 
     async def create(self, request: web.Request) -> web.Response:
         sid = parsing.session_id(request)
@@ -224,6 +227,14 @@ class Routes:
         session = self.sessions.get(parsing.session_id(request))
         with session.request():
             yield session
+
+
+def new_session_id(request: web.Request) -> web.Response:
+    """Answer with an id that no session has had. Nothing is started."""
+    sid = str(uuid.uuid4())
+    if "text/event-stream" not in request.headers.get("Accept", ""):
+        return web.json_response({"sid": sid})
+    return answer_session_id(sid)
 
 
 def _json(text: str | bytes) -> web.Response:

@@ -75,7 +75,7 @@ async def serve(
     try:
         async with anyio.create_task_group() as tasks:
             patience = Patience()
-            tasks.start_soon(_stop_on_signal, stop, tasks.cancel_scope, patience)
+            tasks.start_soon(stop_on_signal, stop, tasks.cancel_scope, patience)
             await _serve(settings, stop, patience, open_engine or DockerEngine.open)
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
@@ -150,6 +150,7 @@ async def _run(
         body_timeout_s=settings.body_timeout_s,
         keys=keys,
         dashboard=Dashboard(overview),
+        node_api=settings.node_api,
     )
     # Only now, when nothing can keep this host from serving any more: a host that can't start leaves sessions as they are.
     await recover(host, sessions)
@@ -233,7 +234,8 @@ async def _ask_engine(engine: Engine) -> None:
         await anyio.sleep(_PING_ENGINE_S)
 
 
-async def _stop_on_signal(stop: anyio.Event, everything: anyio.CancelScope, patience: Patience) -> None:
+async def stop_on_signal(stop: anyio.Event, everything: anyio.CancelScope, patience: Patience) -> None:
+    """Set ``stop`` at the first signal, and cancel ``everything`` at the second."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         told_at = -_SAME_WORD_S
         async for number in signals:

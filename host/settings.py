@@ -158,6 +158,22 @@ class Settings(BaseSettings):
             return EgressPolicy(self.allow_host)
         return EgressPolicy(None) if self.network == "internet" else None
 
+    # More than one machine
+    engine: Literal["docker", "ray"] = Field(
+        "docker", description="Where containers run: docker, on this machine; ray, on the nodes of a Ray cluster."
+    )
+    ray_address: str = Field(
+        "auto", description="Ray: address of the cluster's head; auto is the cluster that this machine is a node of."
+    )
+    node_port: int = Field(
+        0, ge=0, le=65535, description="Ray: port of the nodes' hosts, which fronts connect to; 0 takes a free one."
+    )
+    replace_agents: bool = Field(
+        False, description="Ray: give nodes these settings although they run with others; sessions go on."
+    )
+    node_api: bool = False
+    """Given by a node's agent alone: answer the front's questions (``node_api.py``)."""
+
     # Who may ask
     api_key: SecretStr | None = Field(
         None,
@@ -271,14 +287,15 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged.")
 
 
-OPTIONS = {name: field for name, field in Settings.model_fields.items() if name != "images"}
-"""What can be given by a flag and a variable: all but the images' sections."""
+OPTIONS = {name: field for name, field in Settings.model_fields.items() if name not in ("images", "node_api")}
+"""What can be given by a flag and a variable: all but the images' sections, and what an agent says."""
 
 SECRET = frozenset({"api_key", "agent_key"})
 """Shown to nobody."""
 
 SECTIONS = {
     "image": "What is served, and where",
+    "engine": "More than one machine",
     "api_key": "Who may ask",
     "max_sessions": "How many",
     "isolation": "How far containers are shut in",

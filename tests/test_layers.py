@@ -7,14 +7,17 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import host
+import host.cluster
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = {f"commands.{path.stem}": path for path in (ROOT / "host" / "commands").glob("*.py")}
-HOST = {path.stem: path for path in (ROOT / "host").glob("*.py")} | COMMANDS
+CLUSTER = {f"cluster.{path.stem}": path for path in (ROOT / "host" / "cluster").glob("*.py")}
+HOST = {path.stem: path for path in (ROOT / "host").glob("*.py")} | COMMANDS | CLUSTER
 RUNTIME = sorted((ROOT / "sandbox_runtime").rglob("*.py"))
 
 RUNTIME_NEEDS = {"pydantic", "pydantic_core"}
@@ -22,10 +25,10 @@ SHARED = {"sandbox_runtime.bodies", "sandbox_runtime.frames", "sandbox_runtime.m
 """The vocabulary that both sides speak: all that the host may import of the runtime."""
 
 
-def layers() -> list[str]:
-    """Return the modules on the map, top to bottom."""
-    assert host.__doc__ is not None
-    names = re.findall(r"^    ((?:\w+, )*\w+)(?:  .*)?$", host.__doc__, re.MULTILINE)
+def layers(package: ModuleType = host) -> list[str]:
+    """Return the modules on a package's map, top to bottom."""
+    assert package.__doc__ is not None
+    names = re.findall(r"^    ((?:\w+, )*\w+)(?:  .*)?$", package.__doc__, re.MULTILINE)
     return [name for line in names for name in line.split(", ")]
 
 
@@ -47,6 +50,24 @@ def host_imports(path: Path) -> set[str]:
     return {name.removeprefix("host.").partition(".")[0] for name in imports(path) if name.startswith("host.")}
 
 
+def cluster_imports(path: Path) -> set[str]:
+    """Return the modules of ``host.cluster`` that a file imports."""
+    prefix = "host.cluster."
+    return {name.removeprefix(prefix).partition(".")[0] for name in imports(path) if name.startswith(prefix)}
+
+
+def test_the_clusters_map_is_complete() -> None:
+    names = layers(host.cluster)
+    assert len(names) == len(set(names))
+    assert {f"cluster.{name}" for name in names} == CLUSTER.keys() - {"cluster.__init__"}
+
+
+@pytest.mark.parametrize("module", sorted(CLUSTER.keys() - {"cluster.__init__"}))
+def test_the_clusters_imports_point_down(module: str) -> None:
+    order = layers(host.cluster)
+    assert cluster_imports(CLUSTER[module]) <= set(order[order.index(module.removeprefix("cluster.")) + 1 :])
+
+
 def test_the_map_is_complete() -> None:
     names = layers()
     assert len(names) == len(set(names))
@@ -57,7 +78,8 @@ def test_the_map_is_complete() -> None:
 def test_host_imports_point_down(module: str) -> None:
     order = ["__main__", *layers()]
     below = set() if module == "__init__" else set(order[order.index(module.partition(".")[0]) + 1 :])
-    assert host_imports(HOST[module]) <= below  # no command imports another
+    own = {"cluster"} if module in CLUSTER else set()  # no command imports another
+    assert host_imports(HOST[module]) <= below | own
 
 
 @pytest.mark.parametrize("module", sorted(HOST))
@@ -68,6 +90,11 @@ def test_host_shares_only_the_vocabulary_with_the_runtime(module: str) -> None:
 def test_one_module_imports_docker() -> None:
     importers = [module for module, path in HOST.items() if any(re.match(r"docker\b", name) for name in imports(path))]
     assert importers == ["docker_client"]
+
+
+def test_one_module_imports_ray() -> None:
+    importers = [module for module, path in HOST.items() if any(re.match(r"ray\b", name) for name in imports(path))]
+    assert importers == ["cluster.ray_cluster"]
 
 
 @pytest.mark.parametrize("path", RUNTIME, ids=lambda path: path.stem)
