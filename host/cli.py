@@ -24,6 +24,7 @@ from host.commands.init import init_command
 from host.commands.inspect import inspect_command
 from host.commands.kill import kill_command
 from host.commands.logs import logs_command
+from host.commands.nodes import nodes_command
 from host.commands.play import play_command
 from host.commands.prune import prune_command
 from host.commands.ps import ps_command
@@ -39,7 +40,7 @@ _NICE = -5
 _PARTS = {
     "Serving": ("serve", "config", "doctor"),
     "Writing environments": ("init", "dev", "build", "test", "play"),
-    "Looking after a host": ("ps", "logs", "inspect", "kill", "prune"),
+    "Looking after a host": ("ps", "logs", "inspect", "kill", "prune", "nodes"),
 }
 _HELP = ("--help", "-h", "--version")
 
@@ -160,6 +161,7 @@ for command in (
     inspect_command,
     kill_command,
     logs_command,
+    nodes_command,
     play_command,
     prune_command,
     ps_command,

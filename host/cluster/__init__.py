@@ -3,6 +3,7 @@
 The map, from the top down; a module imports only from those below it (``tests/test_layers.py``):
 
     front          the life of a front
+    overview       what ``ors-host nodes`` shows
     ray_cluster    the one module that imports ``ray``: reservations, nodes, agents
     agent          keeps one node's host running, and gives back its sessions' places
     node_host      that host's process

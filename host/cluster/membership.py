@@ -92,6 +92,11 @@ class Membership:
         return [node for node in self if node.is_usable]
 
     @property
+    def room(self) -> int:
+        """How many more sessions fit on them."""
+        return sum(max(node.info.sandboxes - len(node.sessions), 0) for node in self.usable)
+
+    @property
     def unusable_ids(self) -> frozenset[str]:
         """The living nodes that no session can be placed on."""
         return frozenset(node.id for node in self if not node.is_usable and not node.lost)

@@ -27,6 +27,7 @@ _AT_ONCE_S = 1.0
 """Ray places within this time what it can place; what takes longer counts as waiting."""
 
 _GIVE_UP_S = 5.0
+_TELL_S = 10.0
 
 
 class ReservationCluster(Protocol):
@@ -54,6 +55,8 @@ class Reservations:
         self._settings = settings
         self.waiting = 0
         """How many creations wait for a place."""
+        self._refused = 0
+        self._tell_again_at = 0.0
         self.making: set[str] = set()
         """The sessions that are being created."""
 
@@ -83,9 +86,7 @@ class Reservations:
                     if node is not None:
                         return node
         except TimeoutError:
-            raise CapacityExceeded(
-                f"no node had a place within {self._settings.queue_timeout_s:g} s: {self._membership.how_nodes_are()}"
-            ) from None
+            raise self._refusal(f"no node had a place within {self._settings.queue_timeout_s:g} s") from None
         except ClusterAway as exc:
             raise HeadAway from exc
 
@@ -125,10 +126,7 @@ class Reservations:
             await asyncio.wait((placed,), timeout=_AT_ONCE_S)
             if not placed.done():
                 if self.waiting >= self._settings.queue_size:
-                    nodes = self._membership.how_nodes_are()
-                    raise CapacityExceeded(
-                        f"no place is free and {self.waiting} wait for one; try again later ({nodes})"
-                    )
+                    raise self._refusal(f"no place is free and {self.waiting} wait for one; try again later")
                 self.waiting += 1
                 counted = True
                 while not placed.done() and self._membership.unusable_ids >= set(excluded):
@@ -151,3 +149,13 @@ class Reservations:
             placed.cancel()
             if counted:
                 self.waiting -= 1
+
+    def _refusal(self, words: str) -> CapacityExceeded:
+        """Return the error; the log is told of it, but not of each: a trainer that is refused asks again, many times over."""
+        self._refused += 1
+        now = asyncio.get_running_loop().time()
+        nodes = self._membership.how_nodes_are()
+        if now >= self._tell_again_at:
+            log.warning("sessions_refused", since_last_told=self._refused, nodes=nodes, waiting=self.waiting)
+            self._refused, self._tell_again_at = 0, now + _TELL_S
+        return CapacityExceeded(f"{words} ({nodes})")

@@ -16,7 +16,15 @@ from host.cluster.errors import HeadAway, NoNode
 from host.cluster.membership import Membership
 from host.cluster.reservations import Reservations
 from host.cluster.router import Router
-from host.errors import HostError, SandboxFailed, SessionEnded, SessionExists, ShuttingDown, UnknownSession
+from host.errors import (
+    CapacityExceeded,
+    HostError,
+    SandboxFailed,
+    SessionEnded,
+    SessionExists,
+    ShuttingDown,
+    UnknownSession,
+)
 from host.metrics import Metrics
 from host.routes import endpoints, new_session_id
 from sandbox_runtime.bodies import CreateSession
@@ -163,4 +171,6 @@ class ClusterRoutes:
             return HeadAway()
         if not self.membership.usable:
             return NoNode("no node can be used: " + self.membership.how_nodes_are())
+        if self.membership.room <= len(self.reservations.making):
+            return CapacityExceeded("no place is free: " + self.membership.how_nodes_are())
         return None
