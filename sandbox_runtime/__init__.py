@@ -12,8 +12,8 @@ What an author needs is exported here; ``sandbox_runtime.shell`` runs commands a
 * ``served``, ``ors_sdk``, ``openreward_sdk``, ``dialects``: an author's class, whichever SDK it is written for.
 * ``discovery``, ``gate``, ``episode``, ``adapter``: from requests to answers.
 * ``scripts``, ``loader``: from what a command line names to classes.
-* ``answering``, ``jobs``, ``link``, ``worker``; ``deferred``, ``hardening``, ``settling``, ``process``, ``__main__``: the
-  process in the container.
+* ``answering``, ``jobs``, ``link``, ``worker``; ``deferred``, ``snippets``, ``hardening``, ``settling``, ``process``,
+  ``__main__``: the process in the container.
 
 Rules: pydantic and the standard library only; never an import from ``host``; standard output belongs to the author's code.
 """

@@ -7,6 +7,9 @@ if __name__ == "__main__":
     from .deferred import defer_modules
 
     defer_modules()  # before asyncio and pydantic
-    from .process import run
+    from .snippets import compiled_before
+
+    with compiled_before():
+        from .process import run
 
     run()

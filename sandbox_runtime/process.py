@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from . import __version__, egress, messages
 from .adapter import Adapter
+from .data_types import complete_models
 from .faults import log_exception
 from .hardening import harden, unbuffer_output
 from .link import ProtocolViolation
@@ -25,8 +26,11 @@ from .worker import Worker
 ENVIRONMENT_DIRECTORY = "/opt/env"
 SOCKET_DIRECTORY = os.environ.get("ORS_RUNTIME_SOCKET_DIR", "/run/ors")
 
-_SETTLED_S = 1.0
+_COMPLETED_S = 1.0
 """After its start, in which a session that waits for it gets its answers."""
+
+_SETTLED_S = 5.0
+"""And then: what does not live so long needs not be small."""
 
 EXIT_HOST_GONE = 0
 EXIT_PROTOCOL = 76  # sysexits' EX_PROTOCOL
@@ -60,7 +64,9 @@ def main(specs: list[str]) -> int:
         )
 
     async def serve() -> None:
-        asyncio.get_running_loop().call_later(_SETTLED_S, settle)
+        loop = asyncio.get_running_loop()
+        loop.call_later(_COMPLETED_S, complete_models)
+        loop.call_later(_SETTLED_S, settle)
         await Worker(adapter, hello, directory=Path(SOCKET_DIRECTORY), reconnect_s=reconnect_s).run()
 
     try:
