@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 MINUTES ?= 10
-EXAMPLES := bash_env code_env gsm8k_env plot_env
+EXAMPLES := bash_env code_env gsm8k_env plot_env node_env
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c

@@ -1,6 +1,6 @@
 """Plays whole episodes on the example environments, with the clients of both public SDKs. Run it with `make demo`.
 
-Needs a Docker engine, the four example images, `ors-host` beside this interpreter, and the packages `ors-sdk` and
+Needs a Docker engine, the five example images, `ors-host` beside this interpreter, and the packages `ors-sdk` and
 `openreward`. Exit code 0 means that every episode got the reward it deserves and that the host left nothing behind.
 """
 
@@ -28,8 +28,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-IMAGES = ("bash-env:latest", "code-env:latest", "gsm8k-env:latest", "plot-env:latest")
-ENVIRONMENTS = {"bashenv", "codeenv", "gsm8kenv", "plotenv"}
+IMAGES = ("bash-env:latest", "code-env:latest", "gsm8k-env:latest", "plot-env:latest", "node-env:latest")
+ENVIRONMENTS = {"bashenv", "codeenv", "gsm8kenv", "plotenv", "nodeenv"}
 READY_TIMEOUT_S = 180
 """Catalog containers of all images, matplotlib's first import included, on a slow machine."""
 STOP_TIMEOUT_S = 60
@@ -129,7 +129,7 @@ def _free_port() -> int:
 
 
 async def _wait_ready(host: Host) -> None:
-    """Return when the host is healthy and lists the four environments."""
+    """Return when the host is healthy and lists the five environments."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     with console.status("waiting for the host"):
         async with aiohttp.ClientSession(host.url, timeout=aiohttp.ClientTimeout(10)) as http:

@@ -119,6 +119,14 @@ sys.path.insert(0, '/opt/env')
 from problems import _is_balanced as is_balanced
 """
 
+_REPAIR = "sed -i 's/start + size <= list.length/start < list.length/' chunk.mjs && cat chunk.mjs"
+
+_ASK_THE_SERVER = r"""
+exec 3<>/dev/tcp/127.0.0.1/8080
+printf 'POST /create HTTP/1.0\r\nX-Session-ID: mine\r\nContent-Length: 27\r\n\r\n{"split":"train","index":1}' >&3
+cat <&3
+"""
+
 _WHOLE_CURVE = Call("plot", images=1)
 
 EPISODES = (
@@ -177,4 +185,6 @@ EPISODES = (
         1.0,
     ),
     Episode("plotenv", "mistakes the peak", "train", 0, (_WHOLE_CURVE, Call("submit", {"x": 0.47})), 0.0),
+    Episode("nodeenv", "repairs the module", "train", 0, (_bash("cat chunk.mjs"), _bash(_REPAIR), Call("submit")), 1.0),
+    Episode("nodeenv", "asks for a try of its own", "train", 1, (_bash(_ASK_THE_SERVER), Call("submit")), 0.0),
 )

@@ -24,6 +24,7 @@ EXAMPLE_IMAGES = {
     "code_env": "ors-host-test-code:latest",
     "gsm8k_env": "ors-host-test-gsm8k:latest",
     "plot_env": "ors-host-test-plot:latest",
+    "node_env": "ors-host-test-node:latest",
 }
 
 
