@@ -165,7 +165,7 @@ export class SessionView {
 
   #said(said, lost, step) {
     const parts = [];
-    const part = (title, ...nodes) => parts.push(h("section", {}, h("h3", {}, title), ...nodes));
+    const part = (title, ...nodes) => parts.push(h("section", {}, h("h2", {}, title), ...nodes));
     if ("task" in said) parts.push(h("details", {}, h("summary", {}, "Task"), json(said.task)));
     if ("input" in said) part("Input", input(said.input));
     if ("output" in said) {

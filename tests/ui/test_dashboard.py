@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
-from tests.docker.conftest import PROBE, probe_image  # noqa: F401
 from tests.docker.harness import RunningHost, running_host
 from tests.ui.browser import Watched, browsing, watched
 
@@ -16,12 +15,6 @@ pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
 
 KEY, AGENT_KEY = "operators-key", "agents-key"
 PAYLOAD = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
-
-
-@pytest.fixture(scope="module")
-def host(probe_image: str) -> Iterator[RunningHost]:  # noqa: F811
-    with running_host(probe_image, record="memory", memory="512MiB") as host:
-        yield host
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -95,9 +88,9 @@ async def test_the_host_goes_and_comes_back(browser: Browser, host: RunningHost)
         watch.faults = [fault for fault in watch.faults if "ERR_FAILED" not in fault]  # the browser's own word for it
 
 
-async def test_the_key_is_asked_for_and_the_agents_is_not_enough(browser: Browser) -> None:
+async def test_the_key_is_asked_for_and_the_agents_is_not_enough(browser: Browser, probe_image: str) -> None:
     keys = {"ORS_HOST_API_KEY": KEY, "ORS_HOST_AGENT_KEY": AGENT_KEY}
-    with running_host(PROBE, env=keys) as host:
+    with running_host(probe_image, env=keys) as host:
         async with watched(browser, host.url) as watch:
             page = await watch.ready()
             for key, words in (("wrong", "not the key"), (AGENT_KEY, "this key is for")):
