@@ -38,6 +38,7 @@ _REMOVAL_WAIT_S = 0.5
 """From a container's death to its removal by "docker rm -f"."""
 
 _REMOVAL_TIMEOUT_S = 10
+_CONFLICT = 409
 _TAIL_LINES, _TAIL_BYTES = 40, 8192
 _NO_SOURCE = "bind source path does not exist"
 _UNSEEN = (
@@ -167,7 +168,7 @@ class DockerEngine:
             data = await self._call(self._client.inspect_image, tag)
         except NotThere as exc:
             raise ImageMissing(f"no image {tag!r}") from exc
-        return Image(tag, data["Id"], data["Config"].get("Labels") or {})
+        return Image(tag, data["Id"], (data.get("Config") or {}).get("Labels") or {})
 
     async def create(self, spec: ContainerSpec) -> None:
         """Create a container."""
@@ -223,8 +224,11 @@ class DockerEngine:
     async def list_ours(self, server_id: str) -> list[ContainerRef]:
         """Return all containers, running or not, with this host's label."""
         ours = {"label": f"{LABEL_SERVER}={server_id}"}
+        known = set(self._ids)
         found = await self._call(partial(self._client.containers, all=True, filters=ours))
-        self._ids.update((item["Names"][0].lstrip("/"), item["Id"]) for item in found if item["Names"])
+        listed = {item["Names"][0].lstrip("/"): item["Id"] for item in found if item["Names"]}
+        # What was made meanwhile stays known, what was removed meanwhile is forgotten with the next list.
+        self._ids = {name: id_ for name, id_ in self._ids.items() if name not in known or name in listed} | listed
         # One that is being removed may be listed without a name.
         return [
             ContainerRef(
@@ -273,7 +277,8 @@ class DockerEngine:
     async def written_bytes(self) -> dict[str, int]:
         """Return how much each container of any host has written, by name."""
         found = await self._call(partial(self._client.containers, size=True, filters={"label": LABEL_SERVER}))
-        return {item["Names"][0].lstrip("/"): int(item.get("SizeRw") or 0) for item in found}
+        # One that is being removed may be listed without a name.
+        return {item["Names"][0].lstrip("/"): int(item.get("SizeRw") or 0) for item in found if item["Names"]}
 
     async def init_process(self, name: str) -> tuple[str, int] | None:
         """Return a container's id and the process id of its init."""
@@ -292,6 +297,10 @@ class DockerEngine:
             found = await self._call(self._client.top, name, "-o pid")
         except NotThere:
             return []
+        except EngineError as exc:
+            if isinstance(exc.__cause__, docker_client.APIError) and exc.__cause__.status_code == _CONFLICT:
+                return []  # it doesn't run
+            raise
         return [int(row[0]) for row in found["Processes"] or ()]
 
     async def stats(self, name: str) -> Mapping[str, Any] | None:
@@ -311,7 +320,7 @@ class DockerEngine:
             state = self._client.inspect_container(name)["State"]["Status"]
             raise EngineError(f"it is not there to be removed, but it is {state}") from None
         except docker_client.APIError as exc:
-            if exc.status_code != 409:
+            if exc.status_code != _CONFLICT:
                 raise
             # Somebody else's removal is under way, and may fail.
             self._client.wait(name, timeout=_REMOVAL_TIMEOUT_S, condition="removed")

@@ -73,10 +73,14 @@ class RuntimeChannel:
         sock = bind(self.directory, self._token, owner=owner, again=again)
         try:
             loop = asyncio.get_running_loop()
-            self._server = await loop.create_unix_server(lambda: _Connection(self), sock=sock, backlog=4)
+            self._server = await loop.create_unix_server(
+                lambda: _Connection(self), sock=sock, backlog=4, start_serving=False
+            )
         except BaseException:
             sock.close()
             raise
+        # Only now that it is ours to close: a socket that is closed while the loop listens on it makes another one deaf.
+        await self._server.start_serving()
 
     async def wait_hello(self) -> Hello:
         """Wait until the runtime has connected and proved itself.

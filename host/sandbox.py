@@ -62,9 +62,9 @@ class Sandbox:
         name = f"ors-{host.state.server_id[:8]}-{sandbox_id}"
         rules = host.rules(image.tag)
         kind = kind_of(image.labels, rules.kind)
-        port = port_of(image.labels, rules.server_port)
-        channel = channel_of(host, name, sandbox_id, kind, port)
-        spec = container_spec(host, image, name, sandbox_id, role=role, kind=kind, port=port)
+        port = port_of(image.labels, rules.server_port) if kind is Kind.SERVER else None
+        channel = channel_of(host, name, sandbox_id, port)
+        spec = container_spec(host, image, name, sandbox_id, role=role, port=port)
         host.enlist(name)
         host.disk.watch(name, channel.peer_died, rules.usage)
         async with cls._owned(host, name, sandbox_id, channel, role, rules) as sandbox:
@@ -84,7 +84,8 @@ class Sandbox:
         """
         sandbox_id = container.labels[LABEL_SANDBOX]
         kind = Kind(container.labels.get(LABEL_KIND, Kind.RUNTIME))
-        channel = channel_of(host, container.name, sandbox_id, kind, port_of(container.labels))
+        port = port_of(container.labels) if kind is Kind.SERVER else None
+        channel = channel_of(host, container.name, sandbox_id, port)
         rules = host.rules(container.labels.get(LABEL_IMAGE, ""))
         async with cls._owned(host, container.name, sandbox_id, channel, Role.SESSION, rules) as sandbox:
             host.engine.watch(container.name, on_death=channel.peer_died)
@@ -111,10 +112,12 @@ class Sandbox:
         try:
             yield sandbox
         finally:
-            await channel.aclose()
-            if not sandbox._left_running:
-                with anyio.CancelScope(shield=True):
-                    await host.dispose(name, sandbox_id, role=role)
+            try:
+                await channel.aclose()
+            finally:
+                if not sandbox._left_running:
+                    with anyio.CancelScope(shield=True):
+                        await host.dispose(name, sandbox_id, role=role)
 
     def leave_running(self) -> None:
         """Hang up, and let the container live on when this is closed, for the next host to adopt.

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from host.channel import Channel, ChannelBroken
 from host.engine import EngineError
-from host.kinds import Kind
 from host.netns import Namespace, NoEntry
 from host.runtime_channel import RuntimeChannel
 from host.sandbox_host import SandboxHost
 from host.server_channel import ServerChannel
 
 
-def channel_of(host: SandboxHost, name: str, sandbox_id: str, kind: Kind, port: int) -> Channel:
-    """Return the channel to what will be in a container, or is in one that an earlier host made; ``listen`` comes next."""
+def channel_of(host: SandboxHost, name: str, sandbox_id: str, port: int | None) -> Channel:
+    """Return the channel to what will be in a container, or is in one that an earlier host made; ``listen`` comes next.
+
+    ``port``: where the server in it listens; None if a runtime of ours is in it.
+    """
     directory = host.state.sandbox_dir(sandbox_id)
-    if kind is Kind.SERVER:
+    if port is not None:
         return ServerChannel(
             directory,
             enter=lambda: _enter(host, name),
@@ -45,9 +47,12 @@ async def _enter(host: SandboxHost, name: str) -> Namespace:
             raise ChannelBroken("the container died")
         container_id, pid = process
         namespace = await host.namespaces.enter(pid, container_id)
-        if await host.engine.init_process(name) == process:  # so it was its process when its network was opened
-            return namespace
-        namespace.close()
-        raise ChannelBroken("the container died")
+        try:
+            if await host.engine.init_process(name) != process:  # so it may not have been its network that was opened
+                raise ChannelBroken("the container died")
+        except BaseException:
+            namespace.close()
+            raise
+        return namespace
     except EngineError as exc:
         raise NoEntry(f"the engine doesn't say which process it is ({exc})") from exc

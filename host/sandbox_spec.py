@@ -16,12 +16,16 @@ HASH_SEED = "0"
 
 
 def container_spec(
-    host: SandboxHost, image: Image, name: str, sandbox_id: str, *, role: Role, kind: Kind, port: int
+    host: SandboxHost, image: Image, name: str, sandbox_id: str, *, role: Role, port: int | None
 ) -> ContainerSpec:
-    """Return what a new sandbox's container is made from. ``port``: where its server listens, if it holds one."""
+    """Return what a new sandbox's container is made from.
+
+    ``port``: where the server in it listens; None if a runtime of ours is in it.
+    """
     rules = host.rules(image.tag)
     directory = host.state.sandbox_dir(sandbox_id)
-    ours = kind is Kind.RUNTIME
+    ours = port is None
+    kind = Kind.RUNTIME if ours else Kind.SERVER
     return ContainerSpec(
         name=name,
         image=image,

@@ -95,6 +95,9 @@ class Client(APIClient):
     def wait(self, *args: Any, **kwargs: Any) -> Any:
         return self._answer("wait", *args, **kwargs)
 
+    def top(self, *args: Any) -> Any:
+        return self._answer("top", *args)
+
     def containers(self, *args: Any, **kwargs: Any) -> Any:
         return self._answer("containers", *args, **kwargs)
 
@@ -379,3 +382,33 @@ async def test_an_engine_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -
         "no Docker engine answers at tcp://127.0.0.1:1 (Connection refused); "
         "start Docker, or set DOCKER_HOST to where it listens"
     )
+
+
+# --- What the engine says of what ends just now ----------------------------------------------------------------------
+
+
+async def test_what_one_half_removed_has_written_is_not_asked_after(engine: DockerEngine, client: Client) -> None:
+    client.answers["containers"] = [{"Names": ["/ors-a-b"], "SizeRw": 5}, {"Names": None, "SizeRw": 7}]
+    assert await engine.written_bytes() == {"ors-a-b": 5}
+
+
+async def test_one_that_has_ended_has_no_processes(engine: DockerEngine, client: Client) -> None:
+    client.answers["top"] = {"Processes": [["17"], ["21"]]}
+    assert await engine.processes("x") == [17, 21]
+    client.answers["top"] = api_error(409, "container x is not running")
+    assert await engine.processes("x") == []
+    client.answers["top"] = api_error(500, "broken")
+    with pytest.raises(EngineError, match="broken"):
+        await engine.processes("x")
+
+
+async def test_ids_of_what_was_removed_while_it_was_listed_are_forgotten(engine: DockerEngine, client: Client) -> None:
+    engine._info = {"DockerRootDir": "/var/lib/docker"}
+    one = {"Id": "1", "Names": ["/one"], "Labels": {}, "State": "running"}
+    two = {"Id": "2", "Names": ["/two"], "Labels": {}, "State": "running"}
+    client.answers["containers"] = [one, two]  # as it was before "one" was removed
+    await engine.list_ours("a")
+    client.answers["containers"] = [two]
+    await engine.list_ours("a")
+    assert engine.log_files("one") == []
+    assert engine.log_files("two") != []

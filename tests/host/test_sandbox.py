@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 
-from host.engine import EngineError, Role
+from host.engine import ContainerRef, EngineError, Role
 from host.errors import Reason, SandboxFailed
+from host.kinds import LABEL_PORT
+from host.runtime_channel import RuntimeChannel
 from host.sandbox import Sandbox
+from host.sandbox_channel import channel_of
 from host.sandbox_host import SandboxHost
 from host.settings import Settings
 from host.state import StateDir
@@ -116,6 +120,93 @@ async def test_owner_of_the_socket_under_remapping(state_dir: Path) -> None:
             async with Sandbox.open(host, engine.images[TAG], role=Role.SESSION):
                 (directory,) = (state_dir / "s").iterdir()
                 assert (directory / "host.sock").stat().st_uid == os.geteuid()
+
+
+async def test_gone_although_its_channel_fails_to_close(
+    host: SandboxHost, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = RuntimeChannel.aclose
+
+    async def fail(channel: RuntimeChannel) -> None:
+        await close(channel)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(RuntimeChannel, "aclose", fail)
+    with pytest.raises(ZeroDivisionError):
+        async with Sandbox.open(host, engine.images[TAG], role=Role.SESSION):
+            pass
+    assert (len(engine.containers), directories(host)) == (0, 0)
+
+
+async def test_what_an_image_of_ours_says_of_a_port_is_nothing_to_us(
+    host: SandboxHost, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Labels are the image's author's: one that makes no sense ended the host that took the image over."""
+    ours = engine.images[TAG]
+    image = replace(ours, labels={**ours.labels, LABEL_PORT: "nonsense"})
+    async with Sandbox.open(host, image, role=Role.SESSION) as sandbox:
+        (container,) = engine.containers.values()
+        left = ContainerRef("1", sandbox.name, {**container.spec.labels, LABEL_PORT: "nonsense"}, running=True)
+        monkeypatch.setattr("host.sandbox._ADOPT_TIMEOUT_S", 0)
+        with pytest.raises(
+            SandboxFailed, match="did not come back"
+        ):  # a container has an engine's and its image's labels
+            async with Sandbox.adopt(host, left):
+                pass
+    assert (len(engine.containers), directories(host)) == (0, 0)
+
+
+# --- A server's network ---
+
+
+class HalfwayEngine:
+    """An engine that says once which process a container's is, and then fails as it is told."""
+
+    def __init__(self, then: Callable[[], Awaitable[None]]) -> None:
+        self._answers = [None, then]
+
+    async def init_process(self, name: str) -> tuple[str, int]:
+        if (then := self._answers.pop(0)) is not None:
+            await then()
+        return "id", 1
+
+
+class Network:
+    """What stands for a container's network."""
+
+    def __init__(self) -> None:
+        self.open = True
+
+    def close(self) -> None:
+        self.open = False
+
+
+async def _refuse() -> None:
+    raise EngineError("Connection refused")
+
+
+async def _hang() -> None:
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("then", [_refuse, _hang])
+async def test_a_network_that_is_not_known_to_be_the_containers_is_let_go_of(
+    host: SandboxHost, then: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = Network()
+
+    async def enter(pid: int, container_id: str) -> Network:
+        return network
+
+    monkeypatch.setattr(host.namespaces, "enter", enter)
+    monkeypatch.setattr(host, "engine", HalfwayEngine(then))
+    channel = channel_of(host, "x", "0123456789ab", 8080)
+    await channel.listen(owner=None)
+    with pytest.raises((SandboxFailed, TimeoutError)), anyio.fail_after(0.05):
+        await channel.wait_hello()
+    await channel.aclose()
+    host.state.forget("0123456789ab")
+    assert not network.open
 
 
 # --- Sweeping ---------------------------------------------------------------------------------------------------------
