@@ -16,6 +16,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     membership     the nodes, and which sessions each has
     node           one node
     agent_status   what an agent says of itself
+    knock          does anything listen there?
     errors         what is told here and not on one machine
     node_settings  what of the front's settings nodes get
     names          what Ray and the rest have in common

@@ -34,7 +34,7 @@ _ANSWER_S = 5.0
 _SILENT_ROUNDS = 30
 """Looks at a host that doesn't answer, before it is ended: a loaded machine may take its time."""
 
-_BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
+_BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 _WAS_WELL_S = 60.0
 """A host that ran for this long is started again at once."""
 

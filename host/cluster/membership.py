@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any, Protocol
 
 import aiohttp
@@ -20,6 +19,7 @@ import structlog
 
 from host import __version__
 from host.cluster.agent_status import AgentStatus
+from host.cluster.knock import Knock, knock
 from host.cluster.names import AgentAway, ClusterAway, ClusterNode
 from host.cluster.node import Node
 from host.cluster.node_settings import differences
@@ -29,7 +29,6 @@ log = structlog.get_logger()
 
 _LOOK_S = 1.0
 _ANSWER_S = 3.0
-_KNOCK_S = 1.0
 _SILENT_S = 5.0
 """For host and raylet both to say nothing at all, before their node is taken for dead. A refused connection is an answer."""
 
@@ -257,24 +256,18 @@ class Membership:
 
     async def _suspect(self, node: Node) -> None:
         """Find out whether a host that doesn't answer is gone with its node."""
-        try:
-            async with asyncio.timeout(_KNOCK_S):
-                _reader, writer = await asyncio.open_connection(node.info.address, node.info.port)
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
-        except ConnectionRefusedError:
-            self._lose(node, "its raylet is gone")
-        except (OSError, TimeoutError):
-            if self._clock() - node.heard_at > _SILENT_S:
+        match await knock(node.info.address, node.info.port):
+            case Knock.REFUSED:
+                self._lose(node, "its raylet is gone")
+            case Knock.SILENT if self._clock() - node.heard_at > _SILENT_S:
                 self._lose(node, f"it has not answered for {_SILENT_S:g} s")
 
     async def look_again(self, node: Node) -> None:
-        """Look at once at a node with which something went wrong; afterwards it is lost, or not."""
+        """Look at once at a node whose host broke off an answer; afterwards it is lost, or its host will be back."""
+        if not node.lost:
+            await self._suspect(node)
         if not node.lost:
             await self._ask_host(node)
-        if node.url is None and not node.lost:
-            await self._suspect(node)
 
     def _lose(self, node: Node, why: str) -> None:
         if node.lost:

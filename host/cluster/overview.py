@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import anyio
 
 from host.cluster.agent_status import AgentStatus
+from host.cluster.knock import Knock, knock
 from host.cluster.names import AgentAway, ClusterAway, ClusterNode
 
 
@@ -71,6 +72,8 @@ async def _line(cluster: OverviewCluster, node: ClusterNode) -> NodeLine:
             status = await cluster.agent_status(node.id)
         except (AgentAway, ClusterAway) as exc:
             status = AgentStatus("preparing", f"{exc}; a front (ors-host --engine ray) starts one")
+            if await knock(node.address, node.port) is Knock.REFUSED:
+                status = AgentStatus("lost", "its raylet is gone")
     images = tuple(status.settings.get("image", ())) if status.state == "ready" else ()
     return NodeLine(
         node.id, node.address, status.url, status.state, status.words, images, status.sessions, node.sandboxes

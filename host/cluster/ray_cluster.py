@@ -36,6 +36,9 @@ T = TypeVar("T")
 _ANSWER_S = 5.0
 _CONNECT_S = 40.0
 _STOP_S = 150.0
+_TABLE_S = 60.0
+"""Ray keeps a line of every reservation that ever was, and gives them all."""
+
 _THREADS = 16
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -182,7 +185,12 @@ class RayCluster:
                 return str(group.id.hex())
             raise PlaceTaken(name)
 
-        return await self._ask(reserve)
+        try:
+            return await self._ask(reserve)
+        except ClusterAway as exc:
+            if "already exists" in str(exc):  # made by another front a moment ago
+                raise PlaceTaken(name) from None
+            raise
 
     async def wait_placed(self, group: str) -> str:
         """Wait until a reservation is placed, and return the node's id. Raises ClusterAway, LookupError if it is gone."""
@@ -227,7 +235,7 @@ class RayCluster:
 
     async def reservations(self) -> dict[str, Placement]:
         """Return all sessions' reservations, by session. Raises ClusterAway."""
-        table = await self._ask(placement_group_table)
+        table = await self._ask(placement_group_table, _TABLE_S)
         found = ((session_of(entry["name"]), _placement(entry)) for entry in table.values())
         return {sid: placement for sid, placement in found if sid is not None and placement is not None}
 

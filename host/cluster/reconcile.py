@@ -22,6 +22,9 @@ log = structlog.get_logger()
 
 _RELEASE_S = 0.5
 _COMPARE_S = 10.0
+_SHARE = 50
+"""One part in so many of the time goes into comparing: Ray's list has all that ever were reserved, and grows."""
+
 _ROUNDS = 4
 """In how many comparisons in a row something must be left over before it is believed: it might be on its way."""
 
@@ -57,15 +60,15 @@ class Reconciler:
 
     async def run(self, membership: Membership, reservations: Reservations) -> None:
         """Go on for ever."""
-        rest = 0.0
+        next_at = anyio.current_time()
         while True:
             await anyio.sleep(_RELEASE_S)
             try:
                 await self._give_back()
-                rest -= _RELEASE_S
-                if rest <= 0:
-                    rest = _COMPARE_S
+                if (began := anyio.current_time()) >= next_at:
                     await self.compare(membership, reservations)
+                    took_s = anyio.current_time() - began
+                    next_at = began + max(_COMPARE_S, _SHARE * took_s)
             except ClusterAway:
                 continue  # tried again
 
