@@ -139,6 +139,8 @@ class Calls:
     def remember(self, call_id: str) -> None:
         """Take note of a call whose result is gone."""
         self._forgotten[call_id] = None
+        if len(self._forgotten) > _MAX_REMEMBERED_IDS:
+            self._forgotten.popitem(last=False)
 
     def finish(self, call: ToolCall, outcome: Outcome) -> None:
         """End a call, and keep its outcome for a while."""
@@ -164,6 +166,4 @@ class Calls:
         timer.cancel()
         self._results.drop(call)
         del self._known[call.id]
-        self._forgotten[call.id] = None
-        if len(self._forgotten) > _MAX_REMEMBERED_IDS:
-            self._forgotten.popitem(last=False)
+        self.remember(call.id)

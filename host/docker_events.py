@@ -94,7 +94,9 @@ class DockerEvents:
             return
         match action:
             case "kill":
-                fate.signals.add(int(attributes.get("signal", 0)))
+                # An image's labels stand over the engine's own attributes: this may be anything.
+                if (signal := attributes.get("signal", "")).isdecimal():
+                    fate.signals.add(int(signal[:3]))
             case "destroy":
                 fate.removed.set()
             case "die":

@@ -22,6 +22,9 @@ from sandbox_runtime.messages import EpisodeState, Method
 _MAX_TOOL_CHARS = 100
 """Of a tool's name, where it is told: a client may call it anything."""
 
+_MAX_ADOPTED = 1000
+"""A runtime has 256 that run at the most, and those that have ended within a minute."""
+
 
 class SessionCalls:
     """Runs a session's calls in its task group, once it has one.
@@ -76,10 +79,14 @@ class SessionCalls:
         self._tasks, self._episode = tasks, episode
 
     def adopt(self, left: EpisodeState) -> None:
-        """Take over the calls of an episode that an earlier host left: wait for their outcomes."""
-        for call_id in left.forgotten_calls:
+        """Take over the calls of an episode that an earlier host left: wait for their outcomes.
+
+        Which there are the runtime says, and may make up: each is taken once, and of too many the last.
+        """
+        known = list(dict.fromkeys((*left.finished_calls, *left.running_calls)))
+        for call_id in (*left.forgotten_calls, *known[:-_MAX_ADOPTED]):
             self._calls.remember(call_id)
-        for call_id in (*left.finished_calls, *left.running_calls):
+        for call_id in known[-_MAX_ADOPTED:]:
             self._timeline.call_began(call_id, Method.CALL, {})
             self._run_soon(self._calls.adopt(call_id), Method.RESULT, {"call_id": call_id})
 

@@ -147,7 +147,7 @@ class StateDir:
 
     def touch(self, sandbox_id: str) -> None:
         """Take note that the session was in use just now: a host that comes after this one goes on with its idle clock."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             os.utime(self._assignment(sandbox_id))
 
     def last_touched(self, sandbox_id: str) -> float:
@@ -159,10 +159,10 @@ class StateDir:
         return self._assignment(sandbox_id).stat().st_mtime
 
     def forget(self, sandbox_id: str) -> None:
-        """Remove all that is here of a sandbox; fine if that is gone already."""
+        """Remove all that is here of a sandbox; fine if it is gone already. What can't be removed stays in ``sandbox_ids``."""
         shutil.rmtree(self.sandbox_dir(sandbox_id), ignore_errors=True)
         for path in (self._assignment(sandbox_id), self.server_note(sandbox_id)):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 path.unlink()
 
     def server_note(self, sandbox_id: str) -> Path:

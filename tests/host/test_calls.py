@@ -112,6 +112,16 @@ async def test_forgotten_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
             calls.find(name)
 
 
+async def test_ids_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls_module, "_MAX_REMEMBERED_IDS", 2)
+    calls = make()
+    for name in ("a", "b", "c"):
+        calls.remember(name)
+    assert calls.find("a") is None
+    with pytest.raises(UnknownCall):
+        calls.find("c")
+
+
 async def test_too_many() -> None:
     calls = make(max_in_flight=2)
     first, _second = calls.start(None), calls.start(None)

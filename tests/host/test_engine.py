@@ -412,3 +412,21 @@ async def test_ids_of_what_was_removed_while_it_was_listed_are_forgotten(engine:
     await engine.list_ours("a")
     assert engine.log_files("one") == []
     assert engine.log_files("two") != []
+
+
+async def test_an_image_labelled_as_an_event_is(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine puts an image's labels among the attributes of an event, over its own."""
+    async with opened(client, monkeypatch) as engine:
+        told, wrong = asyncio.Event(), []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: wrong.append(context))
+        await engine.start("mine", on_death=told.set)
+        stream, _asked = await anyio.to_thread.run_sync(client.streams.get)
+        for signal in ("nonsense", "9" * 5000, "9"):
+            stream.put({"time": 5, "Action": "kill", "Actor": {"Attributes": {"name": "mine", "signal": signal}}})
+        stream.put(died("mine"))
+        await asyncio.wait_for(told.wait(), 10)
+        assert wrong == []
+        client.answers["inspect_container"] = {"State": {"Running": False, "ExitCode": 137, "OOMKilled": False}}
+        client.answers["logs"] = b""
+        monkeypatch.setattr("host.docker_engine._REMOVAL_WAIT_S", 0)
+        assert await engine.death("mine", wait_s=10) == Death(137, False, "", "killed")

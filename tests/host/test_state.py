@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -123,3 +124,18 @@ def test_an_assignment_that_was_never_finished(state_dir: Path, content: bytes) 
         (state_dir / "sessions" / "abc").write_bytes(content)
         assert state.assignment("abc") is None
         assert state.assignment("") is None
+
+
+def test_what_cannot_be_written_any_more_ends_nothing(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that has become read-only: sessions go on and end, and what is left is tried again."""
+
+    def fail(*_args: object, **_kwargs: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with closing(StateDir.open(state_dir)) as state:
+        state.assign("abc", Assignment("s1", "BashEnv", 0.0))
+        monkeypatch.setattr(os, "utime", fail)
+        monkeypatch.setattr(Path, "unlink", fail)
+        state.touch("abc")
+        state.forget("abc")
+        assert state.sandbox_ids() == {"abc"}
