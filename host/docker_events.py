@@ -79,6 +79,9 @@ class DockerEvents:
         while not self._stopped.is_set():
             try:
                 self._stream = self._client.events(since=since, decode=True, filters=_FILTERS)
+                if self._stopped.is_set():  # before there was a stream to close
+                    self._stream.close()
+                    return
                 for event in self._stream:
                     # A stream that is opened again starts here: nothing that died meanwhile is missed.
                     since = int(event["time"])

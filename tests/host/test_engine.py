@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import queue
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -371,6 +372,24 @@ async def test_a_broken_event_stream_is_opened_again_from_where_it_broke(
         assert asked["since"] == 1234
         second.put(died("mine"))
         await asyncio.wait_for(told.wait(), 10)
+
+
+async def test_a_stream_that_opens_as_the_engine_is_let_go_of_is_closed(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its thread would read from it for ever, and who closes the engine waits for that."""
+    opening, closing, stream = threading.Event(), threading.Event(), Events()
+
+    def open_late(**_asked: Any) -> Events:
+        opening.set()
+        closing.wait(10)
+        return stream
+
+    monkeypatch.setattr(client, "events", open_late)
+    async with opened(client, monkeypatch) as engine:
+        await anyio.to_thread.run_sync(opening.wait)
+        monkeypatch.setattr(engine._events, "_stopped", closing)
+    assert not engine._events._thread.is_alive()
 
 
 async def test_an_engine_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
