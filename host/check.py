@@ -51,8 +51,10 @@ async def check_image(tag: str, data: str | None = None, settings: Settings | No
         tempfile.TemporaryDirectory(prefix="ors-", dir="/tmp") as directory,  # short, for the socket's path
         closing(StateDir.open(Path(directory))) as state,
     ):
-        async with DockerEngine.open() as engine, Catalog.open(SandboxHost(engine, state, settings), [tag]) as catalog:
-            return CheckReport(tuple([await _report(catalog.get(name)) for name in catalog.names]))
+        async with DockerEngine.open() as engine:
+            with closing(SandboxHost(engine, state, settings)) as host:
+                async with Catalog.open(host, [tag]) as catalog:
+                    return CheckReport(tuple([await _report(catalog.get(name)) for name in catalog.names]))
 
 
 async def _report(environment: Environment) -> EnvironmentReport:

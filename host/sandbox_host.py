@@ -71,6 +71,11 @@ class SandboxHost:
         self.usage = UsageWatch(engine, state.server_id, lambda: self._alive)
         self.kept_logs = KeptLogs(engine, state.path, settings)
 
+    def close(self) -> None:
+        """End what works for all sandboxes, when none is left: the reading process, the thread that enters networks."""
+        self.intake.close()
+        self.namespaces.close()
+
     @property
     def leftovers(self) -> int:
         """How many sessions' containers are still there, or may be, although nothing owns them any more."""

@@ -110,7 +110,7 @@ async def _serve(
                 await starting.enter_async_context(
                     answering_that_it_starts(sock, max_connections=settings.max_connections)
                 )
-                with closing(host.intake), recorder.running():
+                with closing(host), recorder.running():
                     async with Catalog.open(host, settings.image) as catalog, anyio.create_task_group() as tasks:
                         tasks.start_soon(host.disk.run)
                         tasks.start_soon(host.usage.run)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from host.engine import ContainerRef, EngineError, Role
 from host.errors import Reason, SandboxFailed
 from host.kinds import LABEL_PORT
+from host.netns import NoEntry
 from host.runtime_channel import RuntimeChannel
 from host.sandbox import Sandbox
 from host.sandbox_channel import channel_of
@@ -207,6 +209,18 @@ async def test_a_network_that_is_not_known_to_be_the_containers_is_let_go_of(
     await channel.aclose()
     host.state.forget("0123456789ab")
     assert not network.open
+
+
+async def test_what_all_sandboxes_share_ends_with_the_host(host: SandboxHost) -> None:
+    def threads() -> int:
+        return sum(thread.name.startswith("netns") for thread in threading.enumerate())
+
+    before = threads()
+    with suppress(NoEntry):
+        await host.namespaces.check()
+    assert threads() == before + 1
+    host.close()
+    await until(lambda: threads() == before)
 
 
 # --- Sweeping ---------------------------------------------------------------------------------------------------------
