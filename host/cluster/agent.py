@@ -186,7 +186,7 @@ class Agent:
             if not self._adopted:
                 await self._end_unplaced(http, url, live)
                 self._adopted = True
-            await self._give_back(live)
+            await self.give_back(live)
         except ClusterAway:
             self._known |= live  # looked at again when Ray's head is back
         problem = state["problem"]
@@ -211,7 +211,7 @@ class Agent:
             async with http.post(f"{url}/node/end", json={"sids": lost}) as response:
                 response.raise_for_status()
 
-    async def _give_back(self, live: set[str]) -> None:
+    async def give_back(self, live: set[str]) -> None:
         """Release the places of sessions that have ended.
 
         Only at the second look that doesn't find a session, and only the reservation that was seen at the first: its id may

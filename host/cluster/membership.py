@@ -72,7 +72,8 @@ class Membership:
         self._nodes: dict[str, Node] = {}
         self._owners: dict[str, Node] = {}
         self._last: OrderedDict[str, Node] = OrderedDict()
-        self._lost: OrderedDict[str, tuple[Failure, float]] = OrderedDict()
+        self._lost: OrderedDict[str, tuple[Failure, float, str]] = OrderedDict()
+        self._given_up: set[str] = set()
         self._changed = asyncio.Event()
         self._looked = asyncio.Event()
         self.head_away: str | None = None
@@ -156,7 +157,7 @@ class Membership:
     def failure(self, sid: str) -> Failure | None:
         """Return why a session was lost with its node, None if it wasn't."""
         while self._lost:
-            _failure, at = next(iter(self._lost.values()))
+            _failure, at, _node = next(iter(self._lost.values()))
             if at >= self._clock() - _REMEMBER_S and len(self._lost) <= _MAX_REMEMBERED:
                 break
             self._lost.popitem(last=False)
@@ -183,7 +184,7 @@ class Membership:
             if self.head_away is not None:
                 log.info("ray_back")
             self.head_away = None
-            self._take_in(found)
+            await self._take_in(found)
         async with anyio.create_task_group() as tasks:
             for node in self:
                 if not node.lost:
@@ -194,16 +195,25 @@ class Membership:
         self._looked.set()
         self._looked = asyncio.Event()
 
-    def _take_in(self, found: list[ClusterNode]) -> None:
+    async def _take_in(self, found: list[ClusterNode]) -> None:
         for info in found:
             node = self._nodes.get(info.id)
-            if node is None and info.alive and info.sandboxes > 0:
+            if not info.alive:
+                self._given_up.discard(info.id)
+                if node is not None:
+                    self._lose(node, "Ray says that it is dead")
+            elif node is None and info.sandboxes > 0 and await self._is_there(info):
                 log.info("node_joined", node=info.id, address=info.address, sessions=info.sandboxes)
                 self._nodes[info.id] = Node(info)
-            elif node is not None and not info.alive:
-                self._lose(node, "Ray says that it is dead")
         for id in self._nodes.keys() - {info.id for info in found}:
             self._lose(self._nodes[id], "Ray doesn't know it any more")
+
+    async def _is_there(self, info: ClusterNode) -> bool:
+        """Tell whether a node may join: one that was taken for dead here, before Ray did, must be reached again."""
+        if info.id in self._given_up and await knock(info.address, info.port) is not Knock.OPEN:
+            return False
+        self._given_up.discard(info.id)
+        return True
 
     async def _visit(self, node: Node) -> None:
         if node.url is None:
@@ -247,8 +257,11 @@ class Membership:
             node.say("preparing", f"its host doesn't answer: {type(exc).__name__}")
             return
         node.heard(self._clock(), state["environments"], state["problem"])
+        node.strays.clear()
         for sid in state["sessions"]:
-            if sid not in node.sessions and self._owners.get(sid) is None:
+            if sid in self._lost and self._lost[sid][2] == node.id:
+                node.strays.add(sid)  # it was said to be lost, and stays so
+            elif sid not in self._owners:
                 self.add(sid, node)
         live = frozenset(state["sessions"])
         for sid in [sid for sid, at in node.sessions.items() if sid not in live and at < began]:
@@ -277,7 +290,8 @@ class Membership:
         now = self._clock()
         for sid in node.sessions:
             self._owners.pop(sid, None)
-            self._lost[sid] = (failure, now)
+            self._lost[sid] = (failure, now, node.id)
         del self._nodes[node.id]
+        self._given_up.add(node.id)
         node.lose(failure, why)
         self._on_lost(node)

@@ -36,6 +36,8 @@ class Node:
         self.environments: Sequence[Mapping[str, str]] = ()
         self.sessions: dict[str, float] = {}
         """By id, when each was noted here."""
+        self.strays: set[str] = set()
+        """Sessions that it has although it was said that they are lost."""
         self.failure: Failure | None = None
         self._scopes: set[anyio.CancelScope] = set()
 

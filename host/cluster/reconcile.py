@@ -64,7 +64,7 @@ class Reconciler:
         while True:
             await anyio.sleep(_RELEASE_S)
             try:
-                await self._give_back()
+                await self.give_back()
                 if (began := anyio.current_time()) >= next_at:
                     await self.compare(membership, reservations)
                     took_s = anyio.current_time() - began
@@ -72,7 +72,8 @@ class Reconciler:
             except ClusterAway:
                 continue  # tried again
 
-    async def _give_back(self) -> None:
+    async def give_back(self) -> None:
+        """Give back the places of sessions that are lost, and end the lost nodes' agents. Raises ClusterAway."""
         while self._places:
             await self._cluster.release(session_group(self._places[-1]))
             self._places.pop()
@@ -101,11 +102,11 @@ class Reconciler:
         strays = {
             sid: self._strays.get(sid, 0) + 1
             for node in membership
-            for sid in node.sessions
+            for sid in (*node.sessions, *node.strays)
             if sid not in placed and sid not in here
         }
         for node in membership:
-            lost = [sid for sid in node.sessions if strays.get(sid, 0) >= _ROUNDS]
+            lost = [sid for sid in (*node.sessions, *node.strays) if strays.get(sid, 0) >= _ROUNDS]
             if lost and node.url is not None:
                 log.warning("sessions_without_place", node=node.id, sessions=len(lost))
                 await self._end(node, lost)

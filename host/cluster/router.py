@@ -10,12 +10,14 @@ import aiohttp
 import structlog
 from aiohttp import web
 from multidict import CIMultiDict
+from yarl import URL
 
 from host import sse
 from host.cluster.errors import NodeSilent, NoNode
 from host.cluster.membership import Membership
 from host.cluster.node import Node, NodeLost
-from host.errors import Failure, SessionEnded
+from host.errors import BodyTimeout, Failure, InvalidRequest, SessionEnded
+from host.parsing import BODY_LIMITS
 
 log = structlog.get_logger()
 
@@ -32,7 +34,7 @@ _ONWARD = (
 _BACK = ("Content-Type", "Retry-After", "X-Backend-State", "Cache-Control", "X-Accel-Buffering", "Location", "Allow")
 
 _CONNECT_S = 5.0
-_WHOLE_BYTES = 256 * 1024
+_WHOLE_BYTES = 64 * 1024
 """A body up to this size is sent on in one piece; a longer one as it comes, so that none is held here."""
 
 _WRITE_S = 60.0
@@ -95,7 +97,7 @@ class Router:
 
     async def to_any(self, request: web.Request) -> web.StreamResponse:
         """Send a question that is no session's to some node that can answer it; to the next one if that one can't."""
-        data = await request.read()
+        data = await _read(request)
         for node in sorted(self._membership.usable, key=lambda node: len(node.sessions)):
             answer = _Answer(request)
             try:
@@ -135,7 +137,8 @@ class Router:
         headers.update(node.headers)
         asked = self._http.request(
             request.method,
-            f"{node.url}{request.rel_url.raw_path_qs}",
+            # As it came: the node's router must see the very path that keys were checked for here.
+            URL(f"{node.url}{request.rel_url.raw_path_qs}", encoded=True),
             data=data,
             headers=headers,
             allow_redirects=False,
@@ -244,5 +247,16 @@ async def _body_of(request: web.Request) -> bytes | aiohttp.StreamReader | None:
         return None
     length = request.content_length
     if length is not None and length <= _WHOLE_BYTES:
-        return await request.read()
-    return request.content
+        return await _read(request)
+    return request.content  # its node sees to it that it comes in time, and is not too large
+
+
+async def _read(request: web.Request) -> bytes:
+    limits = request.app[BODY_LIMITS]
+    try:
+        async with asyncio.timeout(limits.timeout_s):
+            return await request.read()
+    except TimeoutError:
+        raise BodyTimeout(f"the body did not arrive within {limits.timeout_s:g} s") from None
+    except web.RequestPayloadError as exc:
+        raise InvalidRequest("the body is broken off, or not encoded as its headers say") from exc
