@@ -80,11 +80,14 @@ The map, from the top down; a module imports only from those below it (``tests/t
     runtime_channel  requests and answers over the unix socket, matched by id
     server_channel  the same, asked of an image's own ORS server
     server_calls   its calls: each sent once
+    server_session  its session: made, set up, and its prompt
     server_asking  questions to it, and its answers, checked
     server_dialect  what is asked of it, and what its answers mean
     server_note    what the next host must know of its session
     server_stream  its streams: bytes → events
     server_http    HTTP with a server that is not trusted
+    server_connection  one connection to it
+    server_reader  bytes → its answers
     netns          sockets inside a container's network
     doorstep       the socket that a runtime dials, and what guards it
     channel        what a sandbox needs of what stands behind it, and the words for its ends

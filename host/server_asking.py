@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 
 from host.answers import CheckedJSON, InvalidAnswer, Verdict, is_light
@@ -13,7 +13,8 @@ from host.channel import RuntimeFault
 from host.errors import Failure, Reason
 from host.intake import Intake
 from host.server_dialect import Question, answer, check, detail_of, fault_of
-from host.server_http import BadAnswer, Exchange, ServerHttp
+from host.server_http import Exchange, ServerHttp
+from host.server_reader import BadAnswer
 from sandbox_runtime.frames import FrameTooLarge
 from sandbox_runtime.messages import Fault, Method
 
@@ -35,10 +36,9 @@ class Asking:
         self._intake = intake
         self._evict = evict
 
-    @asynccontextmanager
-    async def request(
+    def request(
         self, asked: Question, *, sid: str | None = None, headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[Exchange]:
+    ) -> AbstractAsyncContextManager[Exchange]:
         """Send a request; see ``ServerHttp.request``.
 
         Raises:
@@ -49,8 +49,7 @@ class Asking:
         fields = {"Accept": "application/json", **(headers or {})}
         if (sid := sid or self.sid) is not None:
             fields["X-Session-ID"] = sid
-        async with self.http.request(asked.verb, asked.path, headers=fields, body=asked.body) as exchange:
-            yield exchange
+        return self.http.request(asked.verb, asked.path, headers=fields, body=asked.body)
 
     @asynccontextmanager
     async def started(
@@ -111,7 +110,8 @@ class Asking:
         said = f"the environment's server answers {asked.verb} {asked.path} with {words}"
         if not detail:
             return misbehaviour(said, fault)
-        return RuntimeFault(fault, said if fault is Fault.ENVIRONMENT_RAISED else detail)
+        is_own = fault is Fault.ENVIRONMENT_RAISED and method is not Method.SETUP  # which says itself what has failed
+        return RuntimeFault(fault, said if is_own else detail)
 
     async def words(self, exchange: Exchange) -> tuple[str, str]:
         """Say what an answer is that isn't what was asked for; and what the server says of it itself."""

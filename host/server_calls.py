@@ -18,8 +18,9 @@ from host.answers import MAX_FAULT_CHARS, CheckedJSON, InvalidAnswer
 from host.channel import RuntimeFault
 from host.server_asking import EVENTS, Asking, misbehaviour
 from host.server_dialect import Question, question, reconnection
-from host.server_http import Broken, Exchange
+from host.server_http import Exchange
 from host.server_note import ServerNote
+from host.server_reader import Broken
 from host.server_stream import BadStream, EventReader
 from sandbox_runtime.messages import Fault, Method
 

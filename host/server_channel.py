@@ -4,8 +4,7 @@ The server knows nothing of a host. It is reached from inside its container's ne
 everything that it says is untrusted. What a runtime promises and a stranger doesn't is made up for here:
 
 1. A call is sent once (``server_calls``).
-2. Set-up goes on in the background of these servers, and whatever needs it waits. So the prompt is asked for at once, and
-   kept for who asks for it first: the environment is asked exactly once, as it is by a client of its own.
+2. Set-up has an end that can be waited for (``server_session``).
 3. Nothing announces that a server has left its port, or is about to forget a session that is silent: it is looked at every few
    seconds, and told now and then that the session goes on.
 """
@@ -14,43 +13,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from socket import AF_INET, AF_INET6, socket
 from typing import Any
 
-from host.answers import CheckedJSON, InvalidAnswer
-from host.channel import ChannelBroken, ChannelClosed, ProtocolViolation, RequestTimeout, RuntimeFault
+from host.answers import InvalidAnswer
+from host.channel import ChannelBroken, ChannelClosed, ProtocolViolation, RequestTimeout
 from host.errors import Failure, Reason, SandboxFailed
 from host.intake import Intake
 from host.netns import Namespace, NoEntry
 from host.requests import copy_of
-from host.server_asking import EVENTS, SMALL_BYTES, Asking, misbehaviour
+from host.server_asking import SMALL_BYTES, Asking, misbehaviour
 from host.server_calls import ServerCalls
-from host.server_dialect import (
-    DISCOVERY,
-    Question,
-    checked_session_id,
-    creation,
-    environment_names,
-    is_object,
-    question,
-    session_id,
-)
-from host.server_http import BadAnswer, Broken, HttpError, Refused, ServerHttp
+from host.server_dialect import DISCOVERY, Question, environment_names, question
+from host.server_http import ServerHttp
 from host.server_note import ServerNote
-from host.server_stream import EventReader
+from host.server_reader import BadAnswer, Broken, HttpError, Refused
+from host.server_session import ServerSession
 from sandbox_runtime.messages import EpisodeState, Method
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.05
 """Between looks whether the server listens yet: a look costs half a millisecond."""
 
 _HEALTH_TIMEOUT_S = 5.0
-_KEPT_PROMPT_BYTES = 4 * 1024 * 1024
-"""A longer prompt is not kept from set-up to the first who asks for it, but asked for again."""
-
 _LOOK_S = 2.0
 _PING_S = 240.0
 """Servers forget a session after 900 s without a request, counted from when that began."""
@@ -91,11 +78,11 @@ class ServerChannel:
         self._http = ServerHttp(self._socket, port)
         self._asking = Asking(self._http, intake, max_bytes=max_frame_bytes, evict=self._evict)
         self._asking.sid = self._note.sid
+        self._session = ServerSession(self._asking, self._note)
         self._calls = ServerCalls(self._asking, self._note, is_over=lambda: self.ended, wait_death=self._wait_death)
         self._end: Exception | None = None
         self._ended = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
-        self._prompt: CheckedJSON | RuntimeFault | None = None
         self._seen = "nothing listens there"
 
     @property
@@ -186,9 +173,9 @@ class ServerChannel:
     async def _ask(self, method: Method, params: Mapping[str, Any]) -> Any:
         match method:
             case Method.CREATE:
-                return await self._create(params)
+                return await self._session.create(params)
             case Method.SETUP:
-                return await self._set_up()
+                return await self._session.set_up()
             case Method.CALL | Method.SCORE_GROUP:
                 return await self._calls.call(method, params)
             case Method.RESULT:
@@ -197,11 +184,8 @@ class ServerChannel:
                 async with self._asking.request(Question("POST", "/delete")) as exchange:
                     await exchange.body(SMALL_BYTES)
                 return None
-            case Method.PROMPT if self._prompt is not None:
-                kept, self._prompt = self._prompt, None
-                if isinstance(kept, RuntimeFault):
-                    raise kept
-                return kept
+            case Method.PROMPT:
+                return await self._session.prompt()
             case _ if method in DISCOVERY:
                 asked = question(
                     method, params["env"], {name: value for name, value in params.items() if name != "env"}
@@ -212,61 +196,6 @@ class ServerChannel:
                     return await self._asking.answer(method, asked)
             case _:
                 return await self._asking.answer(method, question(method, self._note.environment, {}))
-
-    async def _create(self, params: Mapping[str, Any]) -> None:
-        sid = await self._new_session_id()
-        for with_secrets in (True, False):
-            body, headers = creation(params, with_secrets=with_secrets)
-            asked = Question("POST", "/create", body)
-            async with self._asking.request(asked, sid=sid, headers=headers) as exchange:
-                if exchange.status == 200:
-                    if not is_object(await exchange.body(SMALL_BYTES)):
-                        raise misbehaviour("the environment's server answers POST /create with 200 and no JSON object")
-                    break
-                # A server that takes secrets in the header alone refuses a body with them before it does anything.
-                if exchange.status not in (400, 422) or not params["secrets"] or not with_secrets:
-                    raise await self._asking.fault(Method.CREATE, asked, exchange)
-        self._asking.sid = sid
-        try:
-            self._note.begin(sid, params["env"])
-        except OSError as exc:
-            words = f"the state directory can't be written: {exc.strerror}"
-            raise SandboxFailed(Failure(Reason.START_FAILED, words)) from exc
-
-    async def _new_session_id(self) -> str:
-        asked = Question("POST", "/create_session")
-        async with self._asking.request(asked, headers={"Accept": f"application/json, {EVENTS}"}) as exchange:
-            if exchange.status == 404:
-                return str(uuid.uuid4())
-            if exchange.status != 200:
-                raise await self._asking.fault(Method.CREATE, asked, exchange)
-            body = await exchange.body(SMALL_BYTES)
-            is_stream = exchange.content_type == EVENTS
-        try:
-            if not is_stream:
-                return session_id(body)
-            events = EventReader(max_bytes=SMALL_BYTES).feed(bytes(body))
-            return checked_session_id(next((event.data.decode() for event in events if event.name == "task_id"), None))
-        except (InvalidAnswer, ValueError) as exc:
-            raise BadAnswer(str(exc)) from None
-
-    async def _set_up(self) -> None:
-        """Wait until the environment is set up: until it has a prompt, or has none although it is."""
-        if self._note.is_set_up:
-            return
-        try:
-            prompt = await self._asking.answer(Method.PROMPT, question(Method.PROMPT, self._note.environment, {}))
-            self._prompt = prompt if len(prompt.json) <= _KEPT_PROMPT_BYTES else None
-        except InvalidAnswer as exc:
-            self._prompt = misbehaviour(f"the environment's server gave a prompt that is none: {exc}")
-        except RuntimeFault as exc:
-            self._prompt = exc
-            # Not the prompt's own fault, if the tools are not to be had either.
-            asked = question(Method.TASK_TOOLS, self._note.environment, {})
-            async with self._asking.request(asked) as exchange:
-                if exchange.status >= 500:
-                    raise await self._asking.fault(Method.SETUP, asked, exchange) from None
-        self._note.set_up()
 
     # --- Being there ------------------------------------------------------------------------------------------------
 

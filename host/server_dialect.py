@@ -180,8 +180,10 @@ def answer(method: Method, body: bytes | bytearray) -> bytes:
         value = [_split(split) for split in value]
     if method in (Method.LIST_TOOLS, Method.TASK_TOOLS) and isinstance(value, dict):
         value = _tools(value)
+    refused = method in (Method.CALL, Method.RESULT) and isinstance(value, dict) and value.get("ok") is False
     try:
-        return adapter(method).dump_json(adapter(method).validate_python(value, extra="ignore"))
+        # A refusal has a reason in one SDK's words alone: null, where there is none, would be ours.
+        return adapter(method).dump_json(adapter(method).validate_python(value, extra="ignore"), exclude_none=refused)
     except ValidationError as exc:
         raise InvalidAnswer(describe(exc)[:500]) from None
 

@@ -12,53 +12,29 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
-import h11
-
 from host import __version__
+from host.server_connection import Connection
+from host.server_reader import BadAnswer, Head, Refused
 
-_MAX_HEAD_BYTES = 64 * 1024
-_MAX_INFORMATIONAL = 8
-_MAX_PIECES = 250_000
-"""Of one body. In the smallest sensible pieces, 4 KB, the largest result is 16,000; each takes some 10 µs to parse."""
-
-_PIECES_AT_ONCE = 64
-_UNREAD_BYTES = 128 * 1024
 _REUSE_S = 4.0
 """How long a connection may wait and be used again: servers close them after five seconds and more."""
 
-_DRAIN_S = 2.0
 _MAX_IDLE = 4
 _CONNECT_S = 2.0
 _TRIES, _TRY_PAUSE_S = 3, 0.3
 """For a connection; nothing has been sent before there is one."""
 
-_AGENT = f"ors-host/{__version__}".encode()
-
-
-class HttpError(Exception):
-    """No answer."""
-
-
-class Refused(HttpError):
-    """The server takes no connection: nothing was sent."""
-
-
-class Broken(HttpError):
-    """The connection broke off. What was sent may have been read."""
-
-
-class BadAnswer(HttpError):
-    """What came is not HTTP, or over a limit."""
+_AGENT = f"User-Agent: ors-host/{__version__}\r\n"
 
 
 class Exchange:
-    """One request and its answer. ``size`` is told how many bytes of the body are held, as they come."""
+    """One request and its answer."""
 
-    def __init__(self, connection: _Connection, response: h11.Response) -> None:
-        self.status = response.status_code
-        self.headers: Mapping[bytes, bytes] = dict(response.headers)
-        self._connection = connection
+    def __init__(self, connection: Connection, head: Head) -> None:
+        self.status = head.status
+        self.headers = head.headers
         self.complete = False
+        self._connection = connection
 
     @property
     def content_type(self) -> str:
@@ -73,13 +49,8 @@ class Exchange:
         """
         if self.headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise BadAnswer("a packed answer, which was not asked for")
-        count = 0
-        while not isinstance(event := await self._connection.event(), h11.EndOfMessage):
-            assert isinstance(event, h11.Data)
-            count += 1
-            if count > _MAX_PIECES:
-                raise BadAnswer(f"an answer in more than {_MAX_PIECES} pieces")
-            yield bytes(event.data)
+        while (piece := await self._connection.piece()) is not None:
+            yield piece
         self.complete = True
 
     async def body(self, max_bytes: int, held: Callable[[int], None] = lambda size: None) -> bytearray:
@@ -107,8 +78,8 @@ class ServerHttp:
         self.address = "127.0.0.1"
         self._make_socket = make_socket
         self._port = port
-        self._idle: list[_Connection] = []
-        self._all: set[_Connection] = set()
+        self._idle: list[Connection] = []
+        self._all: set[Connection] = set()
         self._closed = False
 
     @property
@@ -135,8 +106,8 @@ class ServerHttp:
         """
         connection = await self._connection(tries)
         try:
-            connection.send(self._head(method, path, headers or {}, body), body)
-            exchange = Exchange(connection, await connection.response())
+            connection.send(self._written(method, path, headers or {}, body))
+            exchange = Exchange(connection, await connection.head())
             yield exchange
         except BaseException:
             connection.abort()
@@ -157,19 +128,20 @@ class ServerHttp:
         for connection in tuple(self._all):
             connection.abort()
 
-    def _head(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> h11.Request:
-        fields: list[tuple[bytes, bytes]] = [
-            (b"Host", f"{self.address}:{self._port}".encode()),
-            (b"User-Agent", _AGENT),
-            *((name.encode(), value.encode()) for name, value in headers.items()),
-        ]
+    def _written(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+        address = f"[{self.address}]" if ":" in self.address else self.address
+        lines = [f"{method} {path} HTTP/1.1\r\nHost: {address}:{self._port}\r\n{_AGENT}"]
+        for name, value in headers.items():
+            if not (value.isascii() and value.isprintable()):
+                raise BadAnswer(f"a request that can't be sent: {name} is no header's value")
+            lines.append(f"{name}: {value}\r\n")
         if body is not None:
-            fields += [(b"Content-Type", b"application/json"), (b"Content-Length", str(len(body)).encode())]
-        elif method != "GET":
-            fields.append((b"Content-Length", b"0"))
-        return h11.Request(method=method.encode(), target=path.encode(), headers=fields)
+            lines.append(f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n")
+        else:
+            lines.append("\r\n" if method == "GET" else "Content-Length: 0\r\n\r\n")
+        return "".join(lines).encode() + (body or b"")
 
-    async def _connection(self, tries: int) -> _Connection:
+    async def _connection(self, tries: int) -> Connection:
         now = asyncio.get_running_loop().time()
         while self._idle:
             connection = self._idle.pop()
@@ -177,7 +149,7 @@ class ServerHttp:
                 return connection
             connection.abort()
         sock = await self._connect(tries)
-        connection = _Connection(sock, self._lost)
+        connection = Connection(sock, self._lost)
         self._all.add(connection)
         try:
             await asyncio.get_running_loop().create_connection(lambda: connection, sock=sock)
@@ -222,12 +194,12 @@ class ServerHttp:
             raise Refused("the channel was closed")
         return sock
 
-    def _lost(self, connection: _Connection) -> None:
+    def _lost(self, connection: Connection) -> None:
         self._all.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
 
-    def _give_back(self, connection: _Connection, exchange: Exchange) -> None:
+    def _give_back(self, connection: Connection, exchange: Exchange) -> None:
         if self._closed or not connection.is_sound:
             connection.abort()
         elif exchange.complete:
@@ -235,175 +207,9 @@ class ServerHttp:
         else:  # what was wanted of it has come; its end is about to
             connection.drain(lambda: self._keep(connection))
 
-    def _keep(self, connection: _Connection) -> None:
-        if self._closed or len(self._idle) >= _MAX_IDLE or not connection.next_cycle():
+    def _keep(self, connection: Connection) -> None:
+        if self._closed or len(self._idle) >= _MAX_IDLE or not connection.rest():
             connection.abort()
         else:
             connection.idle_since = asyncio.get_running_loop().time()
             self._idle.append(connection)
-
-
-class _Connection(asyncio.Protocol):
-    """One connection: bytes to h11 as they come, events to whoever asks; no more is taken in than was asked for."""
-
-    def __init__(self, sock: socket.socket, on_lost: Callable[[_Connection], None]) -> None:
-        self.idle_since = 0.0
-        self._sock = sock
-        self._on_lost = on_lost
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
-        self._transport: asyncio.Transport | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._unread = 0
-        self._paused = False
-        self._events = 0
-        self._ended: str | None = None
-        self._idle = False
-        self._drained: Callable[[], None] | None = None
-        self._drain_timer: asyncio.TimerHandle | None = None
-        self._drained_pieces = 0
-
-    @property
-    def is_sound(self) -> bool:
-        return self._ended is None and h11.ERROR not in (self._http.our_state, self._http.their_state)
-
-    def is_alive(self) -> bool:
-        """Tell whether the server has neither closed it nor said anything unasked, to the last moment."""
-        if not self.is_sound:
-            return False
-        try:
-            self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            self._idle = False
-            return True
-        except OSError:
-            pass
-        return False
-
-    def next_cycle(self) -> bool:
-        """Make ready for another request; False if there can be none on this connection."""
-        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE or self._ended is not None:
-            return False
-        if self._http.trailing_data[0]:
-            return False
-        self._http.start_next_cycle()
-        self._idle = True
-        return True
-
-    def send(self, head: h11.Request, body: bytes | None) -> None:
-        if self._transport is None or self._ended is not None:
-            raise Broken("the server closed the connection")
-        try:
-            parts = [self._http.send(head)]
-            if body is not None:
-                parts.append(self._http.send(h11.Data(data=body)))
-            parts.append(self._http.send(h11.EndOfMessage()))
-        except h11.LocalProtocolError as exc:
-            raise BadAnswer(f"a request that can't be sent: {exc}") from None
-        self._transport.write(b"".join(part for part in parts if part))
-
-    async def response(self) -> h11.Response:
-        for _ in range(_MAX_INFORMATIONAL):
-            event = await self.event()
-            if isinstance(event, h11.Response):
-                return event
-        raise BadAnswer("preliminary answers without end")
-
-    async def event(self) -> h11.Response | h11.InformationalResponse | h11.Data | h11.EndOfMessage:
-        while True:
-            self._events += 1
-            if self._events % _PIECES_AT_ONCE == 0:
-                await asyncio.sleep(0)  # others go on, however small the pieces are
-            try:
-                event = self._http.next_event()
-            except h11.RemoteProtocolError as exc:
-                if self._ended is not None:
-                    raise Broken(self._ended) from None
-                raise BadAnswer(f"not HTTP: {exc}") from None
-            if event is h11.NEED_DATA:
-                await self._more()
-            elif isinstance(event, h11.Response | h11.InformationalResponse | h11.Data | h11.EndOfMessage):
-                return event
-            elif isinstance(event, h11.ConnectionClosed):
-                raise Broken("the server closed the connection")
-            else:
-                raise BadAnswer("an answer that is none to the request")
-
-    async def _more(self) -> None:
-        if self._ended is not None:
-            raise Broken(self._ended)
-        self._unread = 0
-        assert self._transport is not None
-        if self._paused:
-            self._paused = False
-            self._transport.resume_reading()
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def drain(self, done: Callable[[], None]) -> None:
-        """Read the rest of an answer that nobody wants any more; ``done`` is called when it has come, if that is soon."""
-        self._drained = done
-        self._drain_timer = asyncio.get_running_loop().call_later(_DRAIN_S, self.abort)
-        self._drain()
-
-    def _drain(self) -> None:
-        try:
-            while isinstance(event := self._http.next_event(), h11.Data):
-                self._drained_pieces += 1
-                if self._drained_pieces > _PIECES_AT_ONCE:
-                    break
-        except h11.RemoteProtocolError:
-            event = h11.PAUSED
-        if event is h11.NEED_DATA and self._ended is None:
-            return
-        done, self._drained = self._drained, None
-        assert done is not None and self._drain_timer is not None
-        self._drain_timer.cancel()
-        if isinstance(event, h11.EndOfMessage):
-            self._drained_pieces = 0
-            done()
-        else:
-            self.abort()
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    # What the transport reports
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        if self._idle:  # unasked
-            self.abort()
-            return
-        self._http.receive_data(data)
-        if self._drained is not None:
-            self._drain()
-            return
-        self._unread += len(data)
-        if self._unread > _UNREAD_BYTES and self._transport is not None and not self._paused:
-            self._paused = True
-            self._transport.pause_reading()
-        self._wake()
-
-    def eof_received(self) -> None:
-        self._ended = self._ended or "the server closed the connection"
-        self._http.receive_data(b"")
-        self._wake()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._ended = self._ended or "the server broke the connection off"
-        self._drained = None
-        if self._drain_timer is not None:
-            self._drain_timer.cancel()
-        self._on_lost(self)
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)

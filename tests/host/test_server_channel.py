@@ -283,7 +283,13 @@ ENDLESS = [
     (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n" * 10_000, "not HTTP"),
     (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100, "preliminary answers without end"),
     (b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n", b"[1," * 20_000, "an answer of more than"),
-    (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n", b"x", "an answer of more than"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999999999\r\n\r\n", b"x", "an answer of more than"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n", b"x", "not HTTP"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n", b"xxx", "not HTTP"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", b"0\r\n\r\n", "not HTTP"),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", b"x", "packed for transfer"),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;", b"e" * 65536, "that are no body"),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X: y\r\n" * 10_000, "that are no body"),
     (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 9\r\n\r\n", b"x" * 9, "a packed answer"),
     (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", b"", "not HTTP"),
     (b"\x00\x01garbage", b"\r\n\r\n", "not HTTP"),
@@ -329,7 +335,7 @@ async def test_a_stream_without_end(channel: ServerChannel, stranger: Stranger) 
 async def test_small_pieces_do_not_hold_up_others(
     channel: ServerChannel, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_http, "_MAX_PIECES", 20_000)
+    monkeypatch.setattr("host.server_reader._MAX_PIECES", 20_000)
 
     async def pour(writer: asyncio.StreamWriter) -> None:
         writer.write(stream(event("task_id", "t1"), end=False))
@@ -352,7 +358,7 @@ async def test_small_pieces_do_not_hold_up_others(
 
 async def test_what_follows_the_result_is_not_read_for_long(channel: ServerChannel, stranger: Stranger) -> None:
     async def pour(writer: asyncio.StreamWriter) -> None:
-        writer.write(stream(event("task_id", "t1"), event("end", RESULT), end=False) + b"1\r\n:\r\n" * 20_000)
+        writer.write(stream(event("task_id", "t1"), event("end", RESULT), end=False) + b"1\r\n:\r\n" * 200_000)
         with contextlib.suppress(ConnectionError):
             await writer.drain()
             await writer.wait_closed()
