@@ -55,6 +55,17 @@ async def test_the_container_is_shut_in(host: RunningHost) -> None:
     assert all(not mount["RW"] for mount in data["Mounts"])
 
 
+async def test_a_server_under_the_strict_profile(hostile_image: str) -> None:
+    """Its root is read-only but for the directories that are made for temporary files."""
+    with running_host(hostile_image, kind="server", memory="128MiB", isolation="strict") as host:
+        async with host.client() as client:
+            session = await client.create()
+            command = "for d in /srv /etc /tmp /var/tmp; do touch $d/x 2>/dev/null && echo $d; done"
+            assert (await session.call("shell", command=command)).text.split() == ["/tmp", "/var/tmp"]
+            assert (await session.call("count")).text == "2"
+            await session.delete()
+
+
 async def test_secrets_arrive_and_are_nowhere_else(host: RunningHost) -> None:
     async with host.client() as client:
         session = await client.create({"n": 1}, secrets={"api_key": SECRET})

@@ -51,7 +51,9 @@ class Server:
         self.results: dict[str, str | None] = {}
         """None while a call runs."""
 
-        self.listener = socket.create_server(("127.0.0.1", 8080), backlog=64)
+        address = self.how.get("listen", "127.0.0.1")
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.listener = socket.create_server((address, 8080), family=family, backlog=64)
 
     def serve(self) -> None:
         while True:
