@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 MINUTES ?= 10
+WORKERS ?= 3
 EXAMPLES := bash_env code_env gsm8k_env plot_env node_env
 
 SHELL := bash
@@ -49,8 +50,16 @@ docs: venv ## Build the documentation: docs/_build/index.html
 image: setup ## Build the image of the host itself (deploy/Dockerfile), without a registry if need be
 	@$(BIN)/python -m deploy.image
 
-test: setup ## Run the test suite (ARGS="-k name" to choose)
+test: setup ## Run the test suite (ARGS="-k name" to choose: by one process, in order)
+ifdef ARGS
 	$(BIN)/pytest $(ARGS)
+else
+	@failed=0; \
+	$(BIN)/pytest -m "not alone" --numprocesses=$(WORKERS) --dist=loadscope --no-loadscope-reorder || failed=1; \
+	echo "test: now those that can't bear company, one after the other"; \
+	$(BIN)/pytest -m alone || failed=1; \
+	exit $$failed
+endif
 
 soak: setup ## Sessions and faults at random (MINUTES=10, SEED=… to repeat; or CYCLES=5000: create and delete)
 	@$(BIN)/python -m tests.lifecycle.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(CYCLES),--cycles $(CYCLES))

@@ -18,6 +18,7 @@ from host.progress import Steps
 from tests.attacks.board import IN_FULL, NO_PROFILE, NOT_KEPT, SAMPLE, Row, table
 from tests.attacks.hosts import GROWTH_MB, memory_mb, readers, serving_hostile
 from tests.attacks.targets import Served, Weakened
+from tests.conftest import Once
 from tests.docker.harness import Client, RunningHost, running_host, until
 from tests.isolation.conftest import gvisor
 
@@ -27,6 +28,7 @@ HERE = Path(__file__).parent
 VAULT = "ors-host-test-vault:latest"
 HOSTILE = "ors-host-test-hostile:latest"
 
+_ROW = "row of the board"
 _rows: list[Row] = []
 
 
@@ -71,9 +73,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     result = {"passed": "repelled", "failed": "FAILED" if report.when == "call" else "NOT RUN", "skipped": "skipped"}[
         report.outcome
     ]
-    _rows.append(
-        Row(id, party, what, str(properties.get("profile", NO_PROFILE)), bool(properties.get("shown")), result)
-    )
+    row = (id, party, what, str(properties.get("profile", NO_PROFILE)), bool(properties.get("shown")), result)
+    report.user_properties.append((_ROW, row))  # which also a worker process tells
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _rows.extend(Row(*value) for name, value in report.user_properties if name == _ROW)  # type: ignore[misc]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -84,9 +89,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def vault_image() -> str:
+def vault_image(once: Once) -> str:
     """An environment with secrets, an answer and a grader, and a careless twin of each tool."""
-    build_environment(HERE / "vault_env", VAULT)
+    once(VAULT, lambda: build_environment(HERE / "vault_env", VAULT))
     return VAULT
 
 
@@ -140,13 +145,17 @@ async def weakened(vault_image: str) -> AsyncIterator[Weakened]:
 
 
 @pytest.fixture(scope="session")
-def hostile_image() -> str:
+def hostile_image(once: Once) -> str:
     """A runtime of its own, which misbehaves as it is told. ``ors-host build`` refuses to make such an image."""
+    once(HOSTILE, _build_hostile)
+    return HOSTILE
+
+
+def _build_hostile() -> None:
     with closing(docker_client.connect()) as engine:
         ensure_base(engine, Steps())
         for line in engine.build(path=str(HERE / "hostile"), tag=HOSTILE, rm=True, decode=True):
             assert "error" not in line, line
-    return HOSTILE
 
 
 @pytest.fixture(scope="session", params=list(Profile))

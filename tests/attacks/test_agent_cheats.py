@@ -17,6 +17,7 @@ import pytest_asyncio
 from host.build import build_environment
 from tests.attacks.board import AGENT, attack
 from tests.attacks.targets import Served, Weakened
+from tests.conftest import Once
 from tests.docker.harness import RunningHost, running_host
 
 RecordProperty = Callable[[str, object], None]
@@ -183,9 +184,9 @@ async def test_a_result_that_changes(weakened: Weakened, served: Served, record_
 
 
 @pytest.fixture(scope="module")
-def code_host(profile: str) -> Iterator[RunningHost]:
+def code_host(once: Once, profile: str) -> Iterator[RunningHost]:
     """A host that serves the example ``code_env``."""
-    build_environment(EXAMPLES / "code_env", CODE)
+    once(CODE, lambda: build_environment(EXAMPLES / "code_env", CODE))
     with running_host(CODE, isolation=profile) as host:
         yield host
 

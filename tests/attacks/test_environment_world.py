@@ -69,7 +69,7 @@ ESCAPES = [
     Escape("G13", "put a fifo where the host looks", f"mkfifo /run/ors/fifo && echo {DONE}"),
     Escape("G14", "put a device where the host looks", f"mknod /run/ors/null c 1 3 && echo {DONE}"),
     Escape("G15", "take the host's socket away", f"rm -f /run/ors/host.sock && echo {DONE}"),
-    Escape("G16", "make a device", f"mknod /tmp/disk b 254 0 && echo {DONE}"),
+    Escape("G16", "make a device", f"rm -f /tmp/disk; mknod /tmp/disk b 254 0 && echo {DONE}"),
     Escape("G17", "mount a file system", mount("tmpfs")),
     Escape("G18", "mount the machine's control groups", mount("cgroup", "pids"), shown=False),
     Escape("G19", "lift its own limits", f"echo 9999 >/sys/fs/cgroup/pids/pids.max && echo {DONE}", shown=False),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from host.build import build_environment
+from tests.conftest import Once
 from tests.docker.harness import Client, RunningHost, running_host
 
 TESTS = Path(__file__).parent
@@ -35,17 +37,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def probe_image() -> str:
+def probe_image(once: Once) -> str:
     """An image of an environment that misbehaves on request (``probe_env``)."""
-    build_environment(TESTS / "probe_env", PROBE)
+    once(PROBE, lambda: build_environment(TESTS / "probe_env", PROBE))
     return PROBE
 
 
 @pytest.fixture(scope="session")
-def example_images() -> list[str]:
+def example_images(once: Once) -> list[str]:
     """The images of all examples."""
     for folder, tag in EXAMPLE_IMAGES.items():
-        build_environment(EXAMPLES / folder, tag)
+        once(tag, partial(build_environment, EXAMPLES / folder, tag))
     return list(EXAMPLE_IMAGES.values())
 
 

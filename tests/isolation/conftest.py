@@ -11,6 +11,7 @@ import pytest
 
 from host.build import build_environment
 from host.isolation import Profile
+from tests.conftest import Once
 from tests.docker.conftest import example_images, probe_image
 from tests.docker.harness import RunningHost, running_host
 
@@ -35,15 +36,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def tools_image(probe_image: str) -> str:
+def tools_image(once: Once, probe_image: str) -> str:
     """The probe with gcc, make, git and curl."""
-    build_environment(TESTS / "tools_env", TOOLS)
+    once(TOOLS, lambda: build_environment(TESTS / "tools_env", TOOLS))
     return TOOLS
 
 
 @pytest.fixture(scope="session")
-def gvisor() -> None:
+def gvisor(once: Once) -> None:
     """See to it that the engine has gVisor's runtime; skip only where this user may not give it one."""
+    once("gvisor", _give_gvisor)
+
+
+def _give_gvisor() -> None:
     run = subprocess.run(
         ["bash", str(ROOT / "images" / "gvisor.sh")],
         stdin=subprocess.DEVNULL,

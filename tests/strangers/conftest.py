@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from host.build import build_environment
-from tests.strangers.images import NODE, build_hostile
+from tests.conftest import Once
+from tests.strangers.images import HOSTILE, NODE, build_hostile
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent.parent / "examples"
@@ -25,13 +26,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def node_image() -> str:
+def node_image(once: Once) -> str:
     """The example in JavaScript."""
-    build_environment(EXAMPLES / "node_env", NODE)
+    once(NODE, lambda: build_environment(EXAMPLES / "node_env", NODE))
     return NODE
 
 
 @pytest.fixture(scope="session")
-def hostile_image() -> str:
+def hostile_image(once: Once) -> str:
     """A server that misbehaves as it is told."""
-    return build_hostile()
+    once(HOSTILE, build_hostile)
+    return HOSTILE
