@@ -13,6 +13,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     serve          the life of the server: opens what is below in order, closes it in reverse
     preflight      what is looked at before it serves
     gauges         what the metrics look at while it does
+    stopping       until it is told to stop
     listening      the port: taken, answered while the host starts, then by the application
     recovery       at the start: what an earlier host left is adopted or removed
     app            HTTP: the one place where an error becomes a response
@@ -111,6 +112,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     errors         what can go wrong, and what a client is told
     tracing        traces, where OpenTelemetry's variables ask for them
     logs           how log lines look
+    priority       the host goes before containers
     memory         memory that was used once is given back
 """
 

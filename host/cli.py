@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import threading
@@ -32,10 +31,10 @@ from host.commands.test import test_command
 from host.config import CONFIG_VARIABLE, DEFAULT, Config, unknown_variables, variable
 from host.errors import StartupError
 from host.options import SettingsCommand, config_of, settings_options
+from host.priority import go_before_containers
 from host.serve import serve
 
 _THREADS_END_S = 1.0
-_NICE = -5
 
 _PARTS = {
     "Serving": ("serve", "config", "doctor"),
@@ -104,7 +103,7 @@ def serve_command(config_file: Path | None, **flags: Any) -> None:
     _tell_of(config)
     others = threading.enumerate()
     try:
-        _go_before_containers()
+        go_before_containers()
         if settings.engine == "ray":
             _serve_cluster(config)
         else:
@@ -122,12 +121,6 @@ def _serve_cluster(config: Config) -> None:
     if config.origins["on_exit"] == DEFAULT:
         settings = settings.model_copy(update={"on_exit": "keep"})  # another front may be there, and nodes go on
     anyio.run(serve_cluster, settings)
-
-
-def _go_before_containers() -> None:
-    """Where processors are short, wait for no container, if this user may ask for that: who serves all may not wait for one."""
-    with contextlib.suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, _NICE)  # of this thread, and so of those that it will start
 
 
 def _tell_of(config: Config) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
@@ -23,12 +21,11 @@ from host.dashboard import Dashboard
 from host.docker_engine import DockerEngine
 from host.egress import Egress
 from host.engine import Engine, EngineError
-from host.errors import Failure, Reason, StartupError
+from host.errors import Failure, Reason
 from host.gauges import show_gauges
 from host.history import History
 from host.isolation import check_runtimes
 from host.listening import answering_that_it_starts, bind, listening, url_of
-from host.logs import heed_loop
 from host.memory import give_back_memory, keep_no_memory
 from host.notify import notify
 from host.overview import Overview
@@ -41,6 +38,7 @@ from host.sandbox_host import SandboxHost
 from host.sessions import Sessions
 from host.settings import Settings
 from host.state import StateDir
+from host.stopping import until_told
 from host.timelines import Timelines
 
 log = structlog.get_logger()
@@ -51,10 +49,7 @@ _SWEEP_S = 2.0
 _LAST_EFFORT_S = 3.0
 """What of the grace period is kept for removing containers whose sessions did not end in order."""
 
-_AT_ONCE_S = 1.0
 _PING_ENGINE_S = 5.0
-_SAME_WORD_S = 1.0
-"""Signals closer together than this are one: `timeout` and terminals send theirs to the process and to its group."""
 
 _SHUTDOWN = Failure(Reason.HOST_SHUTDOWN, "the server is shutting down")
 
@@ -70,18 +65,8 @@ async def serve(
     Raises:
         StartupError: it can't start; the sentence says why and what to do.
     """
-    heed_loop(asyncio.get_running_loop())
-    stop = stop or anyio.Event()
-    try:
-        async with anyio.create_task_group() as tasks:
-            patience = Patience()
-            tasks.start_soon(stop_on_signal, stop, tasks.cancel_scope, patience)
-            await _serve(settings, stop, patience, open_engine or DockerEngine.open)
-            tasks.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        if (error := _only(group)) is not None:
-            raise error from None
-        raise
+    opened = open_engine or DockerEngine.open
+    await until_told(lambda stop, patience: _serve(settings, stop, patience, opened), stop)
 
 
 async def _serve(
@@ -187,14 +172,6 @@ async def _run(
             host.patience.end(min(_LAST_EFFORT_S, grace_s / 2))
 
 
-def _only(group: BaseExceptionGroup[BaseException]) -> StartupError | None:
-    """Return the start-up error that is all there is in the task groups' wrapping, if so."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error if isinstance(error, StartupError) else None
-
-
 @asynccontextmanager
 async def _egress(settings: Settings) -> AsyncIterator[Egress | None]:
     """The way out of the containers, if any image's have one."""
@@ -232,18 +209,3 @@ async def _ask_engine(engine: Engine) -> None:
     while True:
         await engine.ping()
         await anyio.sleep(_PING_ENGINE_S)
-
-
-async def stop_on_signal(stop: anyio.Event, everything: anyio.CancelScope, patience: Patience) -> None:
-    """Set ``stop`` at the first signal, and cancel ``everything`` at the second."""
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        told_at = -_SAME_WORD_S
-        async for number in signals:
-            now = anyio.current_time()
-            if not stop.is_set():
-                told_at = now
-                stop.set()
-            elif now - told_at >= _SAME_WORD_S:
-                log.warning("stopping_at_once", signal=number.name)
-                patience.end(_AT_ONCE_S)
-                everything.cancel()

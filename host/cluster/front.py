@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, ExitStack, closing
 
 import anyio
 import structlog
@@ -23,13 +21,11 @@ from host.cluster.router import Router, client
 from host.cluster.routes import ClusterRoutes
 from host.errors import StartupError
 from host.listening import answering_that_it_starts, bind, listening, url_of
-from host.logs import heed_loop
 from host.metrics import Metrics
 from host.notify import notify
-from host.patience import Patience
-from host.serve import stop_on_signal
 from host.settings import Settings
 from host.state import StateDir
+from host.stopping import until_told
 
 log = structlog.get_logger()
 
@@ -40,18 +36,7 @@ async def serve_cluster(settings: Settings) -> None:
     Raises:
         StartupError: it can't start; the sentence says why and what to do.
     """
-    heed_loop(asyncio.get_running_loop())
-    stop = anyio.Event()
-    failed: list[StartupError] = []
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(stop_on_signal, stop, tasks.cancel_scope, Patience())
-        try:
-            await _serve(settings, stop)
-        except StartupError as exc:
-            failed.append(exc)
-        tasks.cancel_scope.cancel()
-    if failed:
-        raise failed[0]
+    await until_told(lambda stop, _patience: _serve(settings, stop))
 
 
 async def _serve(settings: Settings, stop: anyio.Event) -> None:
@@ -103,7 +88,7 @@ async def _serve(settings: Settings, stop: anyio.Event) -> None:
                         routes.closing = True
                         log.info("stopping", sessions=membership.sessions, on_exit=settings.on_exit)
                         if settings.on_exit == "remove":
-                            await stop_agents(cluster, remove=True)
+                            await _remove_all(cluster)
                     tasks.cancel_scope.cancel()
     log.info("stopped")
 
@@ -118,25 +103,37 @@ async def _check_agents(cluster: RayCluster, told: dict[str, object], *, replace
         nodes = [node for node in await cluster.nodes() if node.alive and node.sandboxes > 0]
     except ClusterAway as exc:
         raise StartupError(f"Ray's head doesn't answer: {exc}") from exc
-    for node in nodes:
-        try:
-            status = await cluster.agent_status(node.id)
-        except (AgentAway, ClusterAway):
-            continue  # it has none yet
-        if not (different := differences(told, status.settings)):
-            continue
-        if not replace:
-            raise StartupError(
-                f"the agent of node {node.address} runs with other settings than these ({', '.join(different)}): start with "
-                "the same, or with --replace-agents to give all nodes these (sessions go on), or end the agents first "
-                "(ors-host nodes --stop)"
-            )
-        log.info("agent_replaced", node=node.id, different=different)
-        await _stop_agent(cluster, node, remove=False)
+    async with anyio.create_task_group() as tasks:
+        for node in nodes:
+            tasks.start_soon(_check_agent, cluster, node, told, replace)
+
+
+async def _check_agent(cluster: RayCluster, node: ClusterNode, told: dict[str, object], replace: bool) -> None:
+    try:
+        status = await cluster.agent_status(node.id)
+    except (AgentAway, ClusterAway):
+        return  # it has none yet
+    if not (different := differences(told, status.settings)):
+        return
+    if not replace:
+        raise StartupError(
+            f"the agent of node {node.address} runs with other settings than these ({', '.join(different)}): start with "
+            "the same, or with --replace-agents to give all nodes these (sessions go on), or end the agents first "
+            "(ors-host nodes --stop)"
+        )
+    log.info("agent_replaced", node=node.id, different=different)
+    await _stop_agent(cluster, node, remove=False)
+
+
+async def _remove_all(cluster: RayCluster) -> None:
+    try:
+        await stop_agents(cluster, remove=True)
+    except ClusterAway as exc:
+        log.warning("sessions_not_removed", error=str(exc))
 
 
 async def stop_agents(cluster: RayCluster, *, remove: bool) -> int:
-    """End the agents of all nodes, and with ``remove`` all sessions first; return how many there were."""
+    """End the agents of all nodes, and with ``remove`` all sessions first; return how many there were. Raises ClusterAway."""
     nodes = [node for node in await cluster.nodes() if node.alive and node.sandboxes > 0]
     stopped = 0
     async with anyio.create_task_group() as tasks:
@@ -181,10 +178,3 @@ def _show(metrics: Metrics, membership: Membership, reservations: Reservations) 
     show("ors_host_sessions", "Sessions there are, on all nodes.", lambda: membership.sessions)
     show("ors_host_queue", "Creations that wait for a place.", lambda: reservations.waiting)
     show("ors_host_ray_up", "1 if Ray's head answers.", lambda: membership.head_away is None)
-
-
-@asynccontextmanager
-async def connected(address: str) -> AsyncIterator[RayCluster]:
-    """A connection to a cluster, for commands."""
-    async with RayCluster.open(address) as cluster:
-        yield cluster

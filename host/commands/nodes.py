@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,8 @@ def nodes_command(
     logs.configure(format=settings.log_format, level="warning")
     if remove and not yes:
         click.confirm("End all sessions of the cluster?", abort=True, err=True)
-    lines = anyio.run(_run, settings.ray_address, stop, remove)
+    with redirect_stdout(sys.stderr):  # where Ray prints what it finds worth telling whoever is connected
+        lines = anyio.run(_run, settings.ray_address, stop, remove)
     if as_json:
         click.echo(json.dumps([line.as_data() for line in lines], indent=2))
     else:
@@ -61,12 +63,13 @@ def nodes_command(
 
 
 async def _run(address: str, stop: bool, remove: bool) -> Sequence[NodeLine]:
-    from host.cluster.front import connected, stop_agents  # imports Ray, which few need
+    from host.cluster.front import stop_agents  # imports Ray, which few need
     from host.cluster.names import ClusterAway
     from host.cluster.overview import look_at_nodes
+    from host.cluster.ray_cluster import RayCluster
 
     try:
-        async with connected(address) as cluster:
+        async with RayCluster.open(address) as cluster:
             if stop:
                 click.echo(f"{await stop_agents(cluster, remove=remove)} agents ended", err=True)
             return await look_at_nodes(cluster)

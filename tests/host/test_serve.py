@@ -143,7 +143,7 @@ async def test_signals_stop_it(options: Options, engine: FakeEngine, log: Log, n
 async def test_a_second_signal_stops_it_while_it_starts(
     options: Options, engine: FakeEngine, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("host.serve._SAME_WORD_S", 0)
+    monkeypatch.setattr("host.stopping._SAME_WORD_S", 0)
     engine.script.handlers["list_tools"] = Gate()
     serving = asyncio.create_task(serve(options()))
     await engine.wait_created(1)
