@@ -52,6 +52,10 @@ class Reply:
         return str(self.result["output"]["blocks"][0]["text"])
 
 
+class StreamCut(AssertionError):
+    """A stream ended without an ``end`` or an ``error``."""
+
+
 class RunningHost:
     """One host process. Its state directory is its own, so no other host's containers are its."""
 
@@ -213,7 +217,7 @@ class CallStream:
                     lines.append(value)
             elif name is not None:
                 return name, "\n".join(lines)
-        raise AssertionError(f"the stream ended in the middle, after {name} {lines}")
+        raise StreamCut(f"the stream ended in the middle, after {name} {lines}")
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""More than one machine: hosts on a real Ray cluster, whose nodes are all on this one."""
