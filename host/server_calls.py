@@ -136,7 +136,7 @@ class ServerCalls:
     async def _last_event(self, call_id: str, exchange: Exchange, held: Callable[[int], None]) -> _Ending:
         reader = EventReader(max_bytes=self._asking.max_bytes)
         result = bytearray()
-        async for piece in exchange.pieces():
+        while (piece := await exchange.piece()) is not None:
             for event in reader.feed(piece):
                 match event.name:
                     case "task_id":

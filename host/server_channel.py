@@ -265,7 +265,7 @@ class ServerChannel:
             environment=note.environment,
             running_calls=running,
             finished_calls=kept,
-            forgotten_calls=[call_id for call_id in note.calls if call_id not in {*running, *kept}],
+            forgotten_calls=[*note.over, *(call_id for call_id in note.calls if call_id not in {*running, *kept})],
         )
 
     # --- Its end ----------------------------------------------------------------------------------------------------

@@ -41,17 +41,19 @@ class Exchange:
         """Without its parameters, in lower case."""
         return self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode(errors="replace")
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes.
+    async def piece(self) -> bytes | None:
+        """Return the next piece of the body when it comes; None when it is whole.
+
+        Not an iterator: one that is left before its end makes a task, and wakes the event loop for it.
 
         Raises:
             Broken, BadAnswer: it doesn't come whole.
         """
         if self.headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise BadAnswer("a packed answer, which was not asked for")
-        while (piece := await self._connection.piece()) is not None:
-            yield piece
-        self.complete = True
+        piece = await self._connection.piece()
+        self.complete = piece is None
+        return piece
 
     async def body(self, max_bytes: int, held: Callable[[int], None] = lambda size: None) -> bytearray:
         """Return the whole body; ``held`` is told how much of it is there, as it comes.
@@ -63,7 +65,7 @@ class Exchange:
         if len(announced) > 18 or int(announced) > max_bytes:
             raise BadAnswer(f"an answer of more than {max_bytes} bytes")
         whole = bytearray()
-        async for piece in self.pieces():
+        while (piece := await self.piece()) is not None:
             whole += piece
             if len(whole) > max_bytes:
                 raise BadAnswer(f"an answer of more than {max_bytes} bytes")

@@ -46,6 +46,9 @@ class ServerNote:
     is_set_up: bool = False
     is_finished: bool = False
     calls: dict[str, NotedCall] = field(default_factory=dict)
+    over: list[str] = field(default_factory=list)
+    """Calls whose results are gone, and that are not among ``calls`` any more."""
+
     _fd: int = -1
     _lines: int = 0
 
@@ -127,16 +130,20 @@ class ServerNote:
             call = self.calls[call_id]
             call.task_id = entry.get("task", call.task_id)
             call.ended_at = entry.get("ended", call.ended_at)
+        for call_id, (method, task_id, ended_at) in entry.get("calls", {}).items():
+            self.calls[call_id] = NotedCall(Method(method), task_id, ended_at)
+        self.over += entry.get("over", ())
 
     def _write_anew(self) -> None:
         over = [call_id for call_id, call in self.calls.items() if call.ended_at is not None and not self.is_kept(call)]
-        for call_id in over[:-_MAX_FORGOTTEN]:
+        for call_id in over:
             del self.calls[call_id]
+        self.over = [*self.over, *over][-_MAX_FORGOTTEN:]
         lines = [_line({"sid": self.sid, "environment": self.environment})]
         lines += [_line({"set_up": True})] * self.is_set_up + [_line({"finished": True})] * self.is_finished
-        for call_id, call in self.calls.items():
-            entry = {"call": call_id, "method": call.method, "task": call.task_id, "ended": call.ended_at}
-            lines.append(_line({name: value for name, value in entry.items() if value is not None}))
+        # Thousands in one line: one for each would hold the event loop up.
+        calls = {call_id: (call.method, call.task_id, call.ended_at) for call_id, call in self.calls.items()}
+        lines.append(_line({"calls": calls, "over": self.over}))
         temporary = self.path.with_name(self.path.name + ".new")
         temporary.write_bytes(b"".join(lines))
         temporary.chmod(0o600)
