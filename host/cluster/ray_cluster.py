@@ -176,19 +176,15 @@ class RayCluster:
         selector = [{"ray.io/node-id": f"!in({','.join(sorted(exclude))})"}] if exclude else None
 
         def reserve() -> str:
-            try:
-                get_placement_group(name)
-            except ValueError:
-                group = placement_group(
-                    [dict(bundle)], strategy="SPREAD", name=name, lifetime="detached", bundle_label_selector=selector
-                )
-                return str(group.id.hex())
-            raise PlaceTaken(name)
+            group = placement_group(
+                [dict(bundle)], strategy="SPREAD", name=name, lifetime="detached", bundle_label_selector=selector
+            )
+            return str(group.id.hex())
 
         try:
             return await self._ask(reserve)
         except ClusterAway as exc:
-            if "already exists" in str(exc):  # made by another front a moment ago
+            if "already exists" in str(exc):  # all that tells it from other errors; asking first would cost a round trip
                 raise PlaceTaken(name) from None
             raise
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,7 +17,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from host import __version__
+from host import __version__, docker_client
 from host.app import application
 from host.auth import Keys
 from host.cluster import reservations as reservations_module
@@ -23,6 +25,7 @@ from host.cluster.agent import Agent
 from host.cluster.agent_status import AgentStatus
 from host.cluster.directory import Directory
 from host.cluster.errors import HeadAway
+from host.cluster.images import get_images
 from host.cluster.membership import Membership
 from host.cluster.names import AgentAway, ClusterAway, ClusterNode, Placement, PlaceTaken, session_group, session_of
 from host.cluster.node_settings import differences, for_nodes, on_node
@@ -30,6 +33,7 @@ from host.cluster.reconcile import Reconciler
 from host.cluster.reservations import Reservations
 from host.cluster.router import Router, client
 from host.cluster.routes import ClusterRoutes
+from host.errors import StartupError
 from host.metrics import Metrics
 from host.settings import Settings
 from tests.host.served import Serve, until
@@ -586,6 +590,68 @@ async def test_only_a_node_answers_a_front(serve: Serve) -> None:
     for path in ("/node/state", "/node/session"):
         async with server.client.get(path, allow_redirects=False) as response:
             assert response.status == 308  # as any path that no environment has
+
+
+def test_without_ray_it_is_said_what_to_install(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['ray'] = None; from host.cli import main; main()"
+    for arguments in (["serve", "--engine", "ray", "--image", "x", "--state-dir", str(tmp_path)], ["nodes"]):
+        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1
+        assert "pip install 'ors-host[ray]'" in done.stderr and "Traceback" not in done.stderr
+
+
+class FakeRegistry:
+    """An engine without the image, and the registry behind it."""
+
+    def __init__(self, *events: Mapping[str, str]) -> None:
+        self.events = events
+        self.asked: list[tuple[str, str | None]] = []
+
+    def __enter__(self) -> FakeRegistry:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def close(self) -> None: ...
+
+    def inspect_image(self, tag: str) -> None:
+        raise docker_client.NotFound(f"no image {tag}")
+
+    def inspect_distribution(self, tag: str) -> None: ...
+
+    def pull(self, repository: str, *, tag: str | None, stream: bool, decode: bool) -> Any:
+        self.asked.append((repository, tag))
+        return iter(self.events)
+
+
+@pytest.mark.parametrize(
+    ("image", "asked"),
+    [
+        ("env", ("env", "latest")),
+        ("hub:5000/team/env", ("hub:5000/team/env", "latest")),
+        ("hub:5000/team/env:3", ("hub:5000/team/env", "3")),
+        ("env@sha256:ab", ("env@sha256:ab", None)),
+    ],
+)
+def test_an_image_that_a_node_has_not_is_pulled(
+    monkeypatch: pytest.MonkeyPatch, image: str, asked: tuple[str, str | None]
+) -> None:
+    registry = FakeRegistry(
+        {"status": "Pulling fs layer", "id": "1"},
+        {"status": "Pulling fs layer", "id": "2"},
+        {"status": "Pull complete"},
+    )
+    monkeypatch.setattr(docker_client, "connect", lambda **_: registry)
+    said: list[str] = []
+    get_images([image], said.append)
+    assert registry.asked == [asked]
+    assert said[-1] == f"pulling image {image}: 1 of 2 layers are here"
+
+
+def test_an_image_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docker_client, "connect", lambda **_: FakeRegistry({"error": "denied"}))
+    with pytest.raises(StartupError, match="^image_not_found: image 'env' is not on this node's engine.*denied"):
+        get_images(["env"], lambda _words: None)
 
 
 async def _text(front: Front, sid: str) -> str:
