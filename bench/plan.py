@@ -28,6 +28,13 @@ class Plan:
     """For the row that asks how many idle ones a machine takes."""
     idle_s: float
     mixed_s: float
+    cluster_nodes: tuple[int, ...]
+    """How many nodes the Ray clusters have whose cost is measured, one cluster after the other."""
+    cluster_sessions: int
+    """On each of their nodes."""
+    cluster_idle_s: float
+    placements: int
+    """So many reservations at once."""
     peer_starts: int
     peer_calls: int
     """For each start."""
@@ -56,6 +63,10 @@ FULL = Plan(
     most_sessions=1000,
     idle_s=50.0,
     mixed_s=12.0,
+    cluster_nodes=(1, 2, 3),
+    cluster_sessions=20,
+    cluster_idle_s=10.0,
+    placements=500,
     peer_starts=5,
     peer_calls=20,
     peer_clients=4,
@@ -81,6 +92,10 @@ QUICK = Plan(
     most_sessions=50,
     idle_s=10.0,
     mixed_s=3.0,
+    cluster_nodes=(1, 2),
+    cluster_sessions=2,
+    cluster_idle_s=2.0,
+    placements=50,
     peer_starts=1,
     peer_calls=5,
     peer_clients=2,

@@ -1,4 +1,4 @@
-"""``python -m bench.readme [RESULTS]``: keep a results file, and write the README's table of it.
+"""``python -m bench.readme [RESULTS …]``: keep results, and write the README's table of them.
 
 What is kept is ``results/readme.json``; the README is held to it by a test.
 """
@@ -32,10 +32,14 @@ def replaced(text: str, table: str) -> str:
 
 
 @click.command()
-@click.argument("results", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False)
-def main(results: Path | None) -> None:
-    """Keep RESULTS (else those that are kept already) and write the README's table of them."""
-    content = json.loads((results or KEPT).read_text())
+@click.argument("results", type=click.Path(exists=True, dir_okay=False, path_type=Path), nargs=-1)
+def main(results: tuple[Path, ...]) -> None:
+    """Keep RESULTS (else those that are kept already) and write the README's table of them.
+
+    Of several, the later ones' rows are added to the first's, or take the place of those of the same names.
+    """
+    first, *others = [json.loads(path.read_text()) for path in results or (KEPT,)]
+    content = report.merged(first, *others)
     report.write(KEPT, content)
     README.write_text(replaced(README.read_text(), report.markdown(content)))
 

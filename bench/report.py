@@ -13,7 +13,7 @@ from rich.table import Table
 
 from bench.machine import Machine
 from bench.numbers import Verdict, mb, ms
-from bench.table import Row
+from bench.table import ROWS, Row
 
 FORMAT = 1
 STEP_COLUMNS = (
@@ -79,6 +79,12 @@ def as_json(machine: Machine, profile: str, rows: Sequence[Row]) -> dict[str, An
         "machine_busy": machine.is_busy,
         "rows": [row.as_json() for row in rows],
     }
+
+
+def merged(first: dict[str, Any], *others: dict[str, Any]) -> dict[str, Any]:
+    """Return the results of a run with the rows that others have measured in place of its own, and those that it lacks."""
+    rows = {row["name"]: row for results in (first, *others) for row in results["rows"]}
+    return {**first, "rows": [rows[spec.name] for spec in ROWS if spec.name in rows]}
 
 
 def write(path: Path, results: dict[str, Any]) -> None:

@@ -84,6 +84,11 @@ START = RowSpec("start", "start of the runtime in a container, exec → hello", 
 IDLE = RowSpec("idle", "idle CPU: host + 200 sessions, a ping each 10 s", Target(0.05, "5 % of one core"))
 SCALE = RowSpec("scale", "200 sessions, mixed calls: a small call's p99")
 THOUSAND = RowSpec("thousand", "1,000 idle sessions")
+RAY_CALL = RowSpec("ray-call", "Ray cluster: tool call p50, small result", Target(2.5, "2.5 × one machine's"))
+RAY_LARGE = RowSpec("ray-large", "Ray cluster: tool call with a 1 MB result, p50")
+RAY_WARM = RowSpec("ray-warm", "Ray cluster: warm create → prompt, p50", Target(3.0, "3.0 × one machine's"))
+PLACEMENTS = RowSpec("placements", "Ray cluster: places reserved")
+RAY_COST = RowSpec("ray-cost", "Ray cluster: memory")
 OPENENV = RowSpec("openenv", "peer: OpenEnv's local Docker provider")
 SWEREX = RowSpec("swe-rex", "peer: SWE-ReX's Docker deployment")
 
@@ -100,6 +105,11 @@ ROWS = (
     START,
     IDLE,
     SCALE,
+    RAY_CALL,
+    RAY_LARGE,
+    RAY_WARM,
+    PLACEMENTS,
+    RAY_COST,
     OPENENV,
     SWEREX,
     THOUSAND,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.context import Group
 from bench.images import NATIVE_IMAGE, SDK_IMAGE
-from bench.rows import calls, churn, creation, peers, scale, start, thousand
+from bench.rows import calls, churn, cluster, creation, peers, scale, start, thousand
 from bench.table import (
     BURST,
     CALL,
@@ -15,6 +15,11 @@ from bench.table import (
     LARGE,
     MEMORY,
     OPENENV,
+    PLACEMENTS,
+    RAY_CALL,
+    RAY_COST,
+    RAY_LARGE,
+    RAY_WARM,
     SCALE,
     START,
     SWEREX,
@@ -31,6 +36,8 @@ GROUPS = (
     Group((CHURN, BURST), churn.churn_and_burst, NATIVE_IMAGE),
     Group((START,), start.start, NATIVE_IMAGE),
     Group((MEMORY, HOST_MEMORY, IDLE, SCALE), scale.scale, NATIVE_IMAGE),
+    Group((RAY_CALL, RAY_LARGE, RAY_WARM), cluster.latency, NATIVE_IMAGE),
+    Group((PLACEMENTS, RAY_COST), cluster.cost, NATIVE_IMAGE),
     Group((OPENENV,), peers.openenv, NATIVE_IMAGE),
     Group((SWEREX,), peers.swe_rex, NATIVE_IMAGE),
     Group((THOUSAND,), thousand.thousand, NATIVE_IMAGE),

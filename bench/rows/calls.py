@@ -58,14 +58,15 @@ async def latency(bench: Bench) -> list[Row]:
         for session in (ours, theirs):
             await session.check()
         pair = (ours, host.server), (theirs, reference)
-        small = await _in_turn(bench, CALL, pair, plan.call_rounds, plan.calls_per_round)
-        large = await _in_turn(bench, LARGE, pair, plan.large_rounds, plan.large_per_round)
+        small = await in_turn(bench, CALL, pair, plan.call_rounds, plan.calls_per_round)
+        large = await in_turn(bench, LARGE, pair, plan.large_rounds, plan.large_per_round)
     return [_compared(CALL, *small), _compared(LARGE, *large)]
 
 
-async def _in_turn(
+async def in_turn(
     bench: Bench, spec: RowSpec, pair: Sequence[tuple[Session, Server]], rounds: int, calls: int
 ) -> list[Side]:
+    """Let two sessions call in turn, ``calls`` times each round, and return the times of both."""
     sides = [Side(server) for _, server in pair]
     for turn in range(rounds):
         bench.say(f"round {turn + 1} of {rounds}")

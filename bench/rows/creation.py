@@ -35,14 +35,14 @@ async def _measure(bench: Bench, spec: RowSpec, *, warm: int) -> Row:
     start: list[float] = []
     remove: list[float] = []
     async with our_host([NATIVE_IMAGE], max_sessions=4, warm=warm) as host:
-        await _settled(host, warm)
+        await settled(host, warm)
         floor = Floor(bench.engine, host.pattern())
         for turn in range(-1, bench.plan.creations):  # the first is to warm up
             bench.say(f"creation {max(turn, 0) + 1} of {bench.plan.creations}")
             with undisturbed():
                 took_s = await _create(host)
                 # What the host does after an answer (it removes, it makes ready anew) is not to be in the floor's way.
-                await _settled(host, warm)
+                await settled(host, warm)
                 cycle = floor.cycle()
             if turn >= 0:
                 ours.append(took_s)
@@ -69,7 +69,7 @@ async def _create(host: OurHost) -> float:
         return await session.timed_start()
 
 
-async def _settled(host: OurHost, warm: int) -> None:
+async def settled(host: OurHost, warm: int) -> None:
     """Wait until the host has the containers that it has at rest: the catalog's, and those that wait."""
     async with asyncio.timeout(_REFILL_TIMEOUT_S):
         while len(host.containers()) != 1 + warm:  # noqa: ASYNC110 - nothing tells of it

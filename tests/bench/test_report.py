@@ -84,6 +84,14 @@ def test_tables_for_people() -> None:
     assert report.scale_table(ROWS_MEASURED[:2]) is None
 
 
+def test_rows_of_another_run_are_merged() -> None:
+    first = report.as_json(MACHINE, "full", [Row(CALL, "old", 1.0, requests=1), Row(CHURN, "kept", 1.0, requests=1)])
+    other = report.as_json(MACHINE, "full", [Row(WARM, "added", 1.0, requests=1), Row(CALL, "new", 1.0, requests=1)])
+    rows = report.merged(first, other)["rows"]
+    assert [(row["name"], row["measured"]) for row in rows] == [("call", "new"), ("warm", "added"), ("churn", "kept")]
+    assert report.merged(first) == first
+
+
 def test_the_table_of_the_readme() -> None:
     text = report.markdown(report.as_json(MACHINE, "full", ROWS_MEASURED))
     assert text.startswith("Measured on 2026-01-02 with `make bench`, on 2 cores of an Some CPU, 24 GiB")
