@@ -6,7 +6,7 @@ import asyncio
 import signal
 import time
 
-from host.serve import _SAME_WORD_S
+from host.stopping import _SAME_WORD_S
 from tests.docker.harness import running_host, until
 from tests.lifecycle.test_deaths import remove
 
