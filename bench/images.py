@@ -15,7 +15,13 @@ ENVIRONMENTS = Path(__file__).parent / "environments"
 SDK_FOLDER = ENVIRONMENTS / "sdk"
 SDK_IMAGE = "ors-host-bench:sdk"
 NATIVE_IMAGE = "ors-host-bench:native"
-_FOLDERS = {SDK_IMAGE: SDK_FOLDER, NATIVE_IMAGE: ENVIRONMENTS / "native"}
+SERVER_IMAGE = "ors-host-bench:server"
+_FOLDERS = {
+    SDK_IMAGE: (SDK_FOLDER,),
+    NATIVE_IMAGE: (ENVIRONMENTS / "native",),
+    SERVER_IMAGE: (ENVIRONMENTS / "server", SDK_FOLDER),
+}
+"""What is built, and what else is in it."""
 
 
 def build(engine: docker_client.APIClient, names: Collection[str], steps: Steps) -> None:
@@ -24,8 +30,8 @@ def build(engine: docker_client.APIClient, names: Collection[str], steps: Steps)
     Raises:
         host.build.BuildError: one can't be built, or doesn't answer.
     """
-    for name in sorted(names):
-        mark = f"{name}-{_inputs(_FOLDERS[name])}"
+    for name in sorted({*names, *([SDK_IMAGE] if SERVER_IMAGE in names else [])}):  # which has the other's packages
+        mark = f"{name}-{_inputs(*_FOLDERS[name])}"
         built, marked = inspect_image(engine, name), inspect_image(engine, mark)
         if built is None or marked is None or built["Id"] != marked["Id"]:
             build_environment(_FOLDERS[name], name, steps=steps)
@@ -33,9 +39,9 @@ def build(engine: docker_client.APIClient, names: Collection[str], steps: Steps)
             engine.tag(name, repository, tag)
 
 
-def _inputs(folder: Path) -> str:
-    digest = hashlib.sha256((inputs_digest() + dockerfile_of(folder)).encode())
-    for file in sorted(folder.iterdir()):
+def _inputs(*folders: Path) -> str:
+    digest = hashlib.sha256((inputs_digest() + dockerfile_of(folders[0])).encode())
+    for file in sorted(file for folder in folders for file in folder.iterdir()):
         if file.is_file():
             digest.update(file.read_bytes())
     return digest.hexdigest()[:12]

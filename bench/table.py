@@ -67,6 +67,11 @@ HOST_BYTES_PER_SESSION = 0.2e6
 
 CALL = RowSpec("call", "tool call p50, one session, small result", Target(1.0, "1.0 × ors-sdk's"))
 THROUGHPUT = RowSpec("throughput", "tool calls/s, 32 sessions", Target(1.5, "1.5 × ors-sdk's", at_most=False))
+SERVER_CALL = RowSpec(
+    "server-call",
+    "an image's own ors-sdk server: tool call p50, small result",
+    Target(1.6, "1.6 × the same server asked directly"),
+)
 LARGE = RowSpec("large", "tool call with a 1 MB result, p50", Target(0.7, "0.7 × ors-sdk's"))
 WARM = RowSpec("warm", "warm: create → prompt answered, p50", Target(0.10, "0.10 × the floor"))
 COLD = RowSpec("cold", "cold: create → prompt answered, p50", Target(1.6, "1.6 × the floor"))
@@ -96,6 +101,7 @@ ROWS = (
     CALL,
     THROUGHPUT,
     LARGE,
+    SERVER_CALL,
     WARM,
     COLD,
     CHURN,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bench.context import Group
-from bench.images import NATIVE_IMAGE, SDK_IMAGE
-from bench.rows import calls, churn, cluster, creation, peers, scale, start, thousand
+from bench.images import NATIVE_IMAGE, SDK_IMAGE, SERVER_IMAGE
+from bench.rows import calls, churn, cluster, creation, own_server, peers, scale, start, thousand
 from bench.table import (
     BURST,
     CALL,
@@ -21,6 +21,7 @@ from bench.table import (
     RAY_LARGE,
     RAY_WARM,
     SCALE,
+    SERVER_CALL,
     START,
     SWEREX,
     THOUSAND,
@@ -30,6 +31,7 @@ from bench.table import (
 
 GROUPS = (
     Group((CALL, LARGE), calls.latency, SDK_IMAGE),
+    Group((SERVER_CALL,), own_server.call, SERVER_IMAGE),
     Group((THROUGHPUT,), calls.throughput, SDK_IMAGE),
     Group((WARM,), creation.warm, NATIVE_IMAGE),
     Group((COLD,), creation.cold, NATIVE_IMAGE),
