@@ -34,7 +34,7 @@ def build(engine: docker_client.APIClient, names: Collection[str], steps: Steps)
         mark = f"{name}-{_inputs(*_FOLDERS[name])}"
         built, marked = inspect_image(engine, name), inspect_image(engine, mark)
         if built is None or marked is None or built["Id"] != marked["Id"]:
-            build_environment(_FOLDERS[name], name, steps=steps)
+            build_environment(_FOLDERS[name][0], name, steps=steps)
             repository, _, tag = mark.partition(":")
             engine.tag(name, repository, tag)
 
