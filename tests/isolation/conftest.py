@@ -12,7 +12,7 @@ import pytest
 from host.build import build_environment
 from host.isolation import Profile
 from tests.conftest import Once
-from tests.docker.conftest import example_images, probe_image
+from tests.docker.conftest import EXAMPLE_IMAGES, example_images, probe_image
 from tests.docker.harness import RunningHost, running_host
 
 __all__ = ["example_images", "probe_image"]
@@ -65,11 +65,12 @@ def _give_gvisor() -> None:
 def profile_host(
     request: pytest.FixtureRequest, example_images: list[str], tools_image: str
 ) -> Iterator[tuple[Profile, RunningHost]]:
-    """A host with all examples and the tools, under each profile in turn."""
+    """A host with all examples and the tools, under each profile in turn; gVisor allows no image a server of its own."""
     profile: Profile = request.param
     if profile is Profile.GVISOR:
         request.getfixturevalue("gvisor")
+    served = [image for image in example_images if profile is not Profile.GVISOR or image != EXAMPLE_IMAGES["node_env"]]
     with running_host(
-        tools_image, *example_images, isolation=profile, workspace_size="64MiB", tmp_size="32MiB", inodes=5000
+        tools_image, *served, isolation=profile, workspace_size="64MiB", tmp_size="32MiB", inodes=5000
     ) as host:
         yield profile, host

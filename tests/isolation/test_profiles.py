@@ -68,13 +68,15 @@ async def client(profile_host: tuple[Profile, RunningHost]) -> AsyncIterator[Cli
 
 
 async def test_every_example(profile_host: tuple[Profile, RunningHost]) -> None:
-    environments = ors.client.AsyncORS(base_url=profile_host[1].url).environments
+    profile, host = profile_host
+    environments = ors.client.AsyncORS(base_url=host.url).environments
+    played = [episode for name, episode in GOOD_EPISODES.items() if profile is not Profile.GVISOR or name != "nodeenv"]
     try:
-        outcomes = await asyncio.gather(*(play(environments.get(name), GOOD_EPISODES[name]) for name in GOOD_EPISODES))
+        outcomes = await asyncio.gather(*(play(environments.get(episode.environment), episode) for episode in played))
     finally:
         for session in environments._clients.values():
             await session.close()
-    assert [outcome.reward for outcome in outcomes] == [1.0] * 4
+    assert [outcome.reward for outcome in outcomes] == [1.0] * len(played)
 
 
 async def test_an_agent_can_work(client: Client) -> None:
