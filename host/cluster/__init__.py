@@ -15,7 +15,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     reservations   a place for a session, waited for within bounds
     membership     the nodes, and which sessions each has
     node           one node
-    agent_status   what an agent says of itself
+    agent_status   what an agent says of itself, and whether it fits
     knock          does anything listen there?
     errors         what is told here and not on one machine
     node_settings  what of the front's settings nodes get

@@ -10,10 +10,11 @@ import structlog
 from host import tracing
 from host.app import application
 from host.auth import Keys, check_exposure
+from host.cluster.agent_status import why_not_this
 from host.cluster.directory import Directory
 from host.cluster.membership import Membership
 from host.cluster.names import AgentAway, ClusterAway, ClusterNode
-from host.cluster.node_settings import differences, for_nodes
+from host.cluster.node_settings import for_nodes
 from host.cluster.ray_cluster import RayCluster
 from host.cluster.reconcile import Reconciler
 from host.cluster.reservations import Reservations
@@ -113,15 +114,14 @@ async def _check_agent(cluster: RayCluster, node: ClusterNode, told: dict[str, o
         status = await cluster.agent_status(node.id)
     except (AgentAway, ClusterAway):
         return  # it has none yet
-    if not (different := differences(told, status.settings)):
+    if (mismatch := why_not_this(told, status)) is None:
         return
     if not replace:
         raise StartupError(
-            f"the agent of node {node.address} runs with other settings than these ({', '.join(different)}): start with "
-            "the same, or with --replace-agents to give all nodes these (sessions go on), or end the agents first "
-            "(ors-host nodes --stop)"
+            f"node {node.address}: {mismatch}; start with the same, or with --replace-agents to give all nodes this front's "
+            "(sessions go on), or end the agents first (ors-host nodes --stop)"
         )
-    log.info("agent_replaced", node=node.id, different=different)
+    log.info("agent_replaced", node=node.id, why=mismatch)
     await _stop_agent(cluster, node, remove=False)
 
 

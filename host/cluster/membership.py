@@ -17,12 +17,10 @@ import aiohttp
 import anyio
 import structlog
 
-from host import __version__
-from host.cluster.agent_status import AgentStatus
+from host.cluster.agent_status import AgentStatus, why_not_this
 from host.cluster.knock import Knock, knock
 from host.cluster.names import AgentAway, ClusterAway, ClusterNode
 from host.cluster.node import Node
-from host.cluster.node_settings import differences
 from host.errors import Failure, Reason
 
 log = structlog.get_logger()
@@ -98,8 +96,8 @@ class Membership:
 
     @property
     def unusable_ids(self) -> frozenset[str]:
-        """The living nodes that no session can be placed on."""
-        return frozenset(node.id for node in self if not node.is_usable and not node.lost)
+        """The nodes that no session can be placed on, those that are lost while Ray doesn't know it yet among them."""
+        return frozenset(node.id for node in self if not node.is_usable) | self._given_up
 
     @property
     def environments(self) -> Mapping[str, str]:
@@ -233,16 +231,9 @@ class Membership:
             node.has_agent = node.has_agent and not isinstance(exc, AgentAway)
             node.say("preparing", f"its agent doesn't answer: {exc}")
             return
-        if status.version != __version__:
-            node.say("failed", f"its agent is ors-host {status.version}, this is {__version__}: install the same")
-        elif different := differences(self._settings, status.settings):
-            node.say(
-                "failed",
-                f"its agent runs with other settings ({', '.join(different)}): --replace-agents gives it these",
-            )
-        else:
-            node.say(status.state if status.state != "ready" else "preparing", status.words)
-            node.url, node.key = status.url, status.key
+        node.mismatch = why_not_this(self._settings, status)
+        node.say(status.state if status.state != "ready" else "preparing", status.words)
+        node.url, node.key = status.url, status.key
 
     async def _ask_host(self, node: Node) -> None:
         began = self._clock()

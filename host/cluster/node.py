@@ -33,6 +33,8 @@ class Node:
         self.was_ready = False
         self.heard_at = 0.0
         self.problem: str | None = None
+        self.mismatch: str | None = None
+        """Why no sessions are to be made there, although those that are there are served."""
         self.environments: Sequence[Mapping[str, str]] = ()
         self.sessions: dict[str, float] = {}
         """By id, when each was noted here."""
@@ -63,6 +65,8 @@ class Node:
     def heard(self, now: float, environments: Sequence[Mapping[str, str]], problem: str | None) -> None:
         """Its host has answered."""
         self.state, self.words, self.problem = "ready", problem or "", problem
+        if self.mismatch is not None:
+            self.state, self.words = "failed", f"{self.mismatch}; --replace-agents gives it this front's"
         self.environments, self.heard_at, self.was_ready = environments, now, True
 
     def lose(self, failure: Failure, why: str) -> None:

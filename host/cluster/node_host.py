@@ -29,6 +29,8 @@ log = structlog.get_logger()
 
 _PREDECESSOR_ENDS_S = 45.0
 _LOOK_S = 0.1
+_WORDS_CHARS = 4000
+"""They may have the end of a container's output in them."""
 
 
 class _Status:
@@ -40,7 +42,7 @@ class _Status:
     def say(self, kind: str, words: str) -> None:
         """Write a line; nobody may be there any more to read it."""
         try:
-            os.write(self._fd, json.dumps({"kind": kind, "words": words}).encode() + b"\n")
+            os.write(self._fd, json.dumps({"kind": kind, "words": words[:_WORDS_CHARS]}).encode() + b"\n")
         except OSError:
             log.warning("agent_gone", unsaid=words)
 

@@ -7,9 +7,11 @@ caller. Placement groups are used as nothing but reservations: no process runs i
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from typing import Any, Self, TypeVar
 
 import anyio
@@ -129,7 +131,9 @@ class RayCluster:
     async def agent_status(self, node: str) -> AgentStatus:
         """Return what a node's agent says. Raises ClusterAway, AgentAway."""
         agent = await self._agent(node)
-        return AgentStatus(**await self._answer(agent.status.remote(), node))
+        said = await self._answer(agent.status.remote(), node)
+        # One of another version may say more, or less.
+        return AgentStatus(**{field.name: said[field.name] for field in fields(AgentStatus) if field.name in said})
 
     async def stop_agent(self, node: str, *, remove: bool) -> None:
         """End a node's agent, and its host in order; with ``remove`` its sessions too. Raises ClusterAway, AgentAway."""
@@ -184,7 +188,9 @@ class RayCluster:
         try:
             return await self._ask(reserve)
         except ClusterAway as exc:
-            if "already exists" in str(exc):  # all that tells it from other errors; asking first would cost a round trip
+            if "already exists" in str(
+                exc
+            ):  # all that tells it from other errors; asking first would cost a round trip
                 raise PlaceTaken(name) from None
             raise
 
@@ -260,6 +266,7 @@ class _AgentActor:
 
 
 def _connect(address: str) -> None:
+    logging.getLogger("ray").setLevel(logging.ERROR)
     ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
 
 

@@ -98,7 +98,8 @@ class Router:
     async def to_any(self, request: web.Request) -> web.StreamResponse:
         """Send a question that is no session's to some node that can answer it; to the next one if that one can't."""
         data = await _read(request)
-        for node in sorted(self._membership.usable, key=lambda node: len(node.sessions)):
+        nodes = sorted(self._membership, key=lambda node: (not node.is_usable, len(node.sessions)))
+        for node in (node for node in nodes if node.url is not None):
             answer = _Answer(request)
             try:
                 with node.asked():

@@ -436,7 +436,9 @@ async def test_a_node_that_was_taken_for_dead_and_is_not(front: Front) -> None:
     await lose_by_refusal(front, name)
     await front.membership.look()
     assert len(list(front.membership)) == 1
+    assert front.membership.unusable_ids == {name}  # Ray would place sessions there still
     await front.reconciler.give_back()
+    assert (await front.create("new"))[1]["node"] != name
     front.node(name).raylet = socket.create_server(("127.0.0.1", port))
     await front.node(name).start()
     async with looking(front):
@@ -501,18 +503,25 @@ async def test_a_question_goes_to_the_next_node(front: Front) -> None:
             assert (await response.json())["node"] == "b"
 
 
-async def test_a_node_with_other_settings_or_another_version_is_not_used(front: Front) -> None:
-    for fake in front.cluster.fakes.values():
-        await fake.stop()
-    await front.membership.look()
-    theirs = {**front.cluster.settings, "memory": 1}
-    front.cluster.status = AgentStatus("ready", "", "http://127.0.0.1:9", KEY, settings=theirs)
-    await front.membership.look()
-    assert {node.state for node in front.membership} == {"failed"}
-    assert all("memory" in node.words and "--replace-agents" in node.words for node in front.membership)
-    front.cluster.status = AgentStatus("ready", version="0.0.1", settings=front.cluster.settings)
-    await front.membership.look()
-    assert all(f"this is {__version__}" in node.words for node in front.membership)
+async def test_a_node_with_other_settings_or_another_version_gets_no_new_sessions(front: Front) -> None:
+    """Those that it has are served."""
+    assert (await front.create("s"))[0] == 200
+    name = str(front.cluster.groups[session_group("s")].node)
+    url = front.node(name).url
+    for status, words in (
+        (AgentStatus("ready", "", url, KEY, settings={**front.cluster.settings, "memory": 1}), "settings (memory)"),
+        (
+            AgentStatus("ready", "", url, KEY, settings=front.cluster.settings, version="0.0.1"),
+            f"this is {__version__}",
+        ),
+    ):
+        front.cluster.status = status
+        for node in front.membership:
+            node.url = None  # its host was started again
+        await front.membership.look()
+        assert front.membership.usable == []
+        assert all(node.state == "failed" and words in node.words for node in front.membership)
+        assert (await front.post("/ping", "s"))[0] == 200
 
 
 # --- Putting together what fell apart ---------------------------------------------------------------------------------------
