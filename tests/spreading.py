@@ -26,16 +26,18 @@ ALONE = (
 
 LONG = (
     "tests/bench/test_run.py",
+    "tests/docker/test_clients.py",
     "tests/lifecycle/test_engine_faults.py",
     "tests/attacks/test_environment_frames.py",
     "tests/attacks/test_agent_harms.py",
     "tests/isolation/test_profiles.py",
-    "tests/attacks/test_agent_memory.py",
-    "tests/docker/test_clients.py",
-    "tests/strangers/test_shut_in.py",
-    "tests/strangers/test_starts.py",
+    "tests/docker/test_authoring.py",
     "tests/docker/test_faults.py",
+    "tests/attacks/test_agent_memory.py",
+    "tests/strangers/test_shut_in.py",
+    "tests/docker/test_dialects.py",
     "tests/images/test_build_docker.py",
+    "tests/strangers/test_starts.py",
     "tests/strangers/test_node_env.py",
     "tests/lifecycle/test_catalog.py",
     "tests/ui/test_accessibility.py",
@@ -46,7 +48,7 @@ _ONE_AGENT = ("tests/runtime/test_shell.py", "tests/runtime/test_spawning.py")
 """They end all processes of one user, who is the same in both."""
 
 
-class Spreading(LoadScopeScheduling):
+class Spreading(LoadScopeScheduling):  # type: ignore[misc]
     """Hands out files, in the order of the collection (``--no-loadscope-reorder``)."""
 
     def _split_scope(self, nodeid: str) -> str:
