@@ -19,6 +19,7 @@ ALONE = (
     "tests/lifecycle/test_deaths.py",  # within two seconds
     "tests/lifecycle/test_engine_restart.py",  # an engine of its own
     "tests/lifecycle/test_soak.py",  # what a process grows by
+    "tests/strangers/test_conformance.py",  # as conformance
     "tests/strangers/test_misdeeds.py",  # everything at once, and in time
     "tests/ui/test_thousand.py",  # a thousand sessions, and in time
 )

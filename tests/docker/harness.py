@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 
@@ -106,6 +106,13 @@ class RunningHost:
 
     def directories(self) -> list[Path]:
         return list((self.state_dir / "s").iterdir())
+
+    @contextmanager
+    def tidied(self) -> Iterator[Self]:
+        """Check at the end that it has no session's container and no directory but the catalog's."""
+        yield self
+        assert self.containers(role="session") == []
+        assert len(self.directories()) == 1
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:

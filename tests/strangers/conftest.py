@@ -9,7 +9,11 @@ import pytest
 
 from host.build import build_environment
 from tests.conftest import Once
+from tests.docker.conftest import host
 from tests.strangers.images import HOSTILE, NODE, build_hostile
+
+__all__ = ["host"]
+"""A fixture that is used here too, on the ``shared_host`` of each module."""
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent.parent / "examples"

@@ -20,17 +20,9 @@ LIMITS: dict[str, Any] = {"memory": "256MiB", "pids": 64, "disk": "64MiB", "max_
 
 
 @pytest.fixture(scope="module")
-def node_host(node_image: str) -> Iterator[RunningHost]:
+def shared_host(node_image: str) -> Iterator[RunningHost]:
     with running_host(node_image, **LIMITS) as host:
         yield host
-
-
-@pytest.fixture
-def host(node_host: RunningHost) -> Iterator[RunningHost]:
-    """The shared host; afterwards it has no session's container and no directory but the catalog's."""
-    yield node_host
-    assert node_host.containers(role="session") == []
-    assert len(node_host.directories()) == 1
 
 
 @pytest.mark.parametrize("client", CLIENTS)

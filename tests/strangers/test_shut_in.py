@@ -22,14 +22,6 @@ def shared_host(hostile_image: str) -> Iterator[RunningHost]:
         yield host
 
 
-@pytest.fixture
-def host(shared_host: RunningHost) -> Iterator[RunningHost]:
-    """The shared host; afterwards it has no session's container and no directory but the catalog's."""
-    yield shared_host
-    assert shared_host.containers(role="session") == []
-    assert len(shared_host.directories()) == 1
-
-
 async def test_the_container_is_shut_in(host: RunningHost) -> None:
     async with host.client() as client:
         session = await client.create()
