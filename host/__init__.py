@@ -112,7 +112,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     errors         what can go wrong, and what a client is told
     tracing        traces, where OpenTelemetry's variables ask for them
     logs           how log lines look
-    priority       the host goes before containers
+    priority       the host goes before containers, and dies no sooner
     memory         memory that was used once is given back
 """
 

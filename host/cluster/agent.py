@@ -20,11 +20,13 @@ from typing import Any, Protocol
 
 import aiohttp
 import structlog
+from pydantic import ValidationError
 
 from host import logs
 from host.cluster.agent_status import AgentStatus
 from host.cluster.names import ClusterAway, Placement, session_group
 from host.cluster.node_settings import on_node
+from host.priority import die_no_sooner_than_others, go_before_containers
 from host.state_view import StateView
 
 log = structlog.get_logger()
@@ -98,6 +100,8 @@ class Agent:
 
     def _run(self) -> None:
         logs.configure(format="human", level="info")
+        go_before_containers()
+        die_no_sooner_than_others()
         try:
             asyncio.run(self._supervise())
         except BaseException:
@@ -156,13 +160,16 @@ class Agent:
 
     async def _watch(self, process: Process) -> None:
         """Look at the host each second, until it is to end, or has been silent for too long."""
-        address = on_node(self._settings, self._own).state_dir
+        try:
+            state_dir = on_node(self._settings, self._own).state_dir
+        except ValidationError:
+            return  # the host says the same, in words
         silent = 0
         async with aiohttp.ClientSession(
             headers={_PEER_HEADER: self._key}, timeout=aiohttp.ClientTimeout(total=_ANSWER_S)
         ) as http:
             while not self._stopping.is_set():
-                view = StateView.of(address)
+                view = StateView.of(state_dir)
                 where = view.address() if view.pid == process.pid else None
                 if where is not None:
                     try:

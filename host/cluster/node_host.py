@@ -20,7 +20,7 @@ from host import logs
 from host.cluster.images import get_images
 from host.cluster.node_settings import on_node
 from host.errors import StartupError
-from host.priority import go_before_containers
+from host.priority import die_no_sooner_than_others, go_before_containers
 from host.serve import serve
 from host.settings import Settings
 from host.state_view import Life, StateView
@@ -56,7 +56,8 @@ def main() -> None:
         told = json.loads(_first_line())
         settings = on_node(told["settings"], told["own"])
         logs.configure(format=settings.log_format, level=settings.log_level)
-        go_before_containers()
+        go_before_containers()  # Ray's workers, of whom this is a child, come last in both
+        die_no_sooner_than_others()
         anyio.run(_run, settings, status)
     except StartupError as exc:
         status.say("failed", str(exc))
