@@ -19,6 +19,7 @@ import pytest
 from host import docker_client
 from tests.docker.harness import running_host
 from tests.isolation.conftest import AS_ROOT
+from tests.strangers.images import HOSTILE, build_hostile
 
 START_TIMEOUT_S = 30
 
@@ -98,3 +99,21 @@ def _remapped_uid() -> int:
         if name == "dockremap":
             return int(first)
     raise AssertionError(f"dockerd gave {pwd.getpwnam('dockremap')} no ids")
+
+
+@AS_ROOT
+@pytest.mark.skipif(shutil.which("dockerd") is None, reason="there is no dockerd here to start a second one of")
+async def test_a_server_of_its_own_under_user_namespace_remapping(
+    remapping_daemon: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.closing(docker_client.connect()) as here:
+        archive = b"".join(here.get_image(build_hostile()))
+    monkeypatch.setenv("DOCKER_HOST", remapping_daemon)
+    with contextlib.closing(docker_client.connect(timeout_s=120)) as there:
+        there.load_image(archive)  # type: ignore[no-untyped-call]
+    with running_host(HOSTILE, disk="32MiB") as host:
+        async with host.client() as client:
+            session = await client.create(secrets={"key": "value"})
+            assert (await session.call("secrets")).text == '{"key": "value"}'
+            assert (await session.call("shell", command="touch /var/tmp/x && echo wrote")).text == "wrote\n"
+            await session.delete()
