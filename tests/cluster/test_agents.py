@@ -9,7 +9,7 @@ from pathlib import Path
 
 from deploy.cluster.local import local_cluster
 from tests.cluster.observer import observer
-from tests.cluster.stage import SETTINGS, Stage, remove_containers, wait_for
+from tests.cluster.stage import SETTINGS, Stage, agent_of, remove_containers, wait_for
 
 
 async def test_other_settings_and_an_orderly_end(probe_image: str, tmp_path: Path) -> None:
@@ -21,6 +21,8 @@ async def test_other_settings_and_an_orderly_end(probe_image: str, tmp_path: Pat
                 async with first.client() as client:
                     session = await client.create({"n": 3})
                     assert (await session.call("count")).text == "1"
+                for pid in agent_of(cluster.head):  # Ray has its workers die first, but who serves a whole node may not
+                    assert _oom_score(pid) == 0
                 refused = _serve(made, tmp_path, "--memory", "300MiB", "--cpus", "0.5")
                 assert refused.returncode == 1
                 assert "other settings" in refused.stderr and "memory" in refused.stderr, refused.stderr
@@ -43,6 +45,10 @@ async def test_other_settings_and_an_orderly_end(probe_image: str, tmp_path: Pat
             assert made.groups() == []
         finally:
             remove_containers(made)
+
+
+def _oom_score(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
 
 
 def _serve(made: Stage, state_dir: Path, *flags: str) -> subprocess.CompletedProcess[str]:
