@@ -127,7 +127,7 @@ class ServerChannel:
         except HttpError as exc:
             raise await self._explain(asked, exc) from None
         self._watch = asyncio.get_running_loop().create_task(self._keep_alive())
-        return ServerGreeting(names, self._episode())
+        return ServerGreeting(names, self._note.episode())
 
     async def wait_ended(self) -> Exception:
         """Wait until the channel has ended; return why."""
@@ -254,19 +254,6 @@ class ServerChannel:
                 return
             except HttpError:  # the next who asks is told
                 pass
-
-    def _episode(self) -> EpisodeState | None:
-        note = self._note
-        if note.sid is None:
-            return None
-        running = [call_id for call_id, call in note.calls.items() if call.ended_at is None]
-        kept = [call_id for call_id, call in note.calls.items() if note.is_kept(call)]
-        return EpisodeState(
-            environment=note.environment,
-            running_calls=running,
-            finished_calls=kept,
-            forgotten_calls=[*note.over, *(call_id for call_id in note.calls if call_id not in {*running, *kept})],
-        )
 
     # --- Its end ----------------------------------------------------------------------------------------------------
 

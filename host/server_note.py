@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from sandbox_runtime.messages import Method
+from sandbox_runtime.messages import EpisodeState, Method
 
 _LINES = 2000
 """Then the file is written anew, with what still counts."""
@@ -98,6 +98,20 @@ class ServerNote:
     def ended(self, call_id: str) -> None:
         """Note that its result has come."""
         self._add({"call": call_id, "ended": time.time()})
+
+    def episode(self) -> EpisodeState | None:
+        """Return what goes on in the server, as far as it was noted; None if it has no session."""
+        if self.sid is None:
+            return None
+        running = [call_id for call_id, call in self.calls.items() if call.ended_at is None]
+        kept = [call_id for call_id, call in self.calls.items() if self.is_kept(call)]
+        known = {*running, *kept}
+        return EpisodeState(
+            environment=self.environment,
+            running_calls=running,
+            finished_calls=kept,
+            forgotten_calls=[*self.over, *(call_id for call_id in self.calls if call_id not in known)],
+        )
 
     def is_kept(self, call: NotedCall) -> bool:
         """Tell whether the server still has a result that has come."""
