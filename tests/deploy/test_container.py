@@ -21,7 +21,7 @@ from tests.docker.harness import Client, Session, free_port
 
 __all__ = ["probe_image"]
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]  # wheels are collected for the image
 
 IMAGE, NAME, KEY = "ors-host-test-host:latest", "ors-host-test-host", "the-trainers-key"
 INSIDE = "/var/lib/ors-host"

@@ -73,6 +73,7 @@ def test_the_archive_has_what_the_wheel_is_made_of_and_no_more_than_the_reposito
 
 
 @pytest.mark.docker
+@pytest.mark.timeout(400)
 def test_from_nothing_to_an_environment_that_works(dist: Path, tmp_path: Path) -> None:
     """``pip install`` into an empty environment, then what the tutorial begins with, in an empty directory."""
     venv.create(tmp_path / "venv", with_pip=True)

@@ -12,6 +12,7 @@ import openreward
 import ors.client
 import pytest
 
+from tests.conformance.clients import environments as open_client
 from tests.docker.conftest import EXAMPLES
 from tests.docker.harness import RunningHost, running_host
 
@@ -104,10 +105,17 @@ async def test_five_megabytes_arrive_whole(environments: Any) -> None:
         assert output.blocks[0].text == "0123456789abcdef" * 5 * 2**16
 
 
-async def test_a_silent_call_of_forty_seconds_is_not_given_up(environments: Any) -> None:
-    async with await probe_session(environments) as session:
-        output = await session.call_tool("sleep_async", {"seconds": 40})
-        assert output.blocks[0].text == "1"
+async def test_a_silent_call_of_forty_seconds_is_not_given_up(examples_host: RunningHost) -> None:
+    """By neither of the clients, which wait at the same time."""
+
+    async def wait(client: str) -> str:
+        async with (
+            open_client(client, examples_host.url) as environments,
+            await probe_session(environments) as session,
+        ):
+            return str((await session.call_tool("sleep_async", {"seconds": 40})).blocks[0].text)
+
+    assert await asyncio.gather(*map(wait, CLIENTS)) == ["1", "1"]
 
 
 async def test_wrong_tool_and_wrong_input_are_words_not_retries(environments: Any) -> None:

@@ -107,6 +107,7 @@ async def test_a_container_removed_from_outside_is_noticed_without_a_call(host: 
             pass
     assert status == 410
     assert (await session.post("/ping"))[1]["reason"] == "container_died"
+    await until(lambda: len(host.directories()) == 1)
 
 
 @pytest.mark.parametrize("where", ["raise", "exit"])

@@ -29,7 +29,7 @@ _BLOCK = re.compile(
 _OPTION = re.compile(r"^:(\w+): (.*)$", re.M)
 START_TIMEOUT_S = 60
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]  # packages are installed
 
 
 @dataclass(frozen=True)

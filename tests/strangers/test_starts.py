@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -81,11 +82,12 @@ async def test_a_server_that_does_not_come_up_fails_the_creation(served: Served,
         await session.delete()
 
 
-def test_a_host_does_not_start_with_a_server_that_does_not_come_up(hostile_image: str, tmp_path: Path) -> None:
+def test_a_host_does_not_start_with_a_server_that_does_not_come_up(hostile_image: str) -> None:
     """It ends in a sentence, and leaves nothing behind."""
 
-    def start(how: str) -> subprocess.CompletedProcess[str]:
-        folder = data_folder(tmp_path / how)
+    def start(how: str, place: Path) -> subprocess.CompletedProcess[str]:
+        (place / how).mkdir()
+        folder = data_folder(place / how)
         (folder / "how.json").write_text(json.dumps({"start": how}))
         command = [str(Path(sys.executable).with_name("ors-host")), "--image", hostile_image, "--data", str(folder)]
         command += ["--kind", "server", "--start-timeout", "3", "--warm", "0", "--port", str(free_port())]
@@ -93,15 +95,14 @@ def test_a_host_does_not_start_with_a_server_that_does_not_come_up(hostile_image
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     hows = ("never_listens", "only_health", "exits")
-    for how in hows:
-        (tmp_path / how).mkdir()
-    with ThreadPoolExecutor() as threads:
-        ended = list(threads.map(start, hows))
-    for how, each in zip(hows, ended, strict=True):
-        said = each.stderr.strip()
-        assert each.returncode == 1, said
-        assert hostile_image in said and "Traceback" not in said, (how, said)
-        assert not (tmp_path / how / "s" / "s").exists() or not list((tmp_path / how / "s" / "s").iterdir())
+    with tempfile.TemporaryDirectory(prefix="ors-", dir="/tmp") as name, ThreadPoolExecutor() as threads:
+        ended = list(threads.map(start, hows, [Path(name)] * len(hows)))
+        for how, each in zip(hows, ended, strict=True):
+            said = each.stderr.strip()
+            assert each.returncode == 1, said
+            assert hostile_image in said and "Traceback" not in said, (how, said)
+            left = Path(name, how, "s", "s")
+            assert not left.exists() or not list(left.iterdir())
 
 
 @pytest.mark.parametrize("how", [{}, {"secrets": "body"}, {"secrets": "header"}, {"create_session": "json"}], ids=str)
