@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 from bench import processes
@@ -34,7 +35,9 @@ async def latency(bench: Bench) -> list[Row]:
             for session in (theirs, ours):
                 await session.check()
             pair = (theirs, cluster.server), (ours, one.server)
+            before = processes.total_cpu_s(cluster.pids)
             small = await in_turn(bench, CALL, pair, plan.call_rounds, plan.calls_per_round)
+            front_s = (processes.total_cpu_s(cluster.pids) - before) / len(small[0].all)
             large = await in_turn(bench, LARGE, pair, plan.large_rounds, plan.large_per_round)
         hosts = cluster.node(), one
         times: list[list[float]] = [[], []]
@@ -49,7 +52,7 @@ async def latency(bench: Bench) -> list[Row]:
                 if turn >= 0:
                     own.append(took_s)
     return [
-        _compared(RAY_CALL, *(each.all for each in small)),
+        replace(_compared(RAY_CALL, *(each.all for each in small)), note=f"CPU of the front: {ms(front_s)} a call"),
         _compared(RAY_LARGE, *(each.all for each in large)),
         _compared(RAY_WARM, *times),
     ]

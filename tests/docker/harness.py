@@ -23,6 +23,7 @@ from typing import Any, Self
 import aiohttp
 
 from host import docker_client
+from tests.docker import on_ray
 
 START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 60
@@ -71,7 +72,7 @@ class RunningHost:
 
     @property
     def log(self) -> str:
-        return self.log_path.read_text(errors="replace")
+        return self.log_path.read_text(errors="replace") + on_ray.node_log(self.state_dir)
 
     def containers(self, role: str | None = None) -> list[dict[str, Any]]:
         """The containers that carry this host's label, running or not."""
@@ -244,39 +245,45 @@ def running_host(
     settings = {"warm": 0, **settings}
     directory = Path(tempfile.mkdtemp(prefix="ors-", dir="/tmp"))
     state = state_dir or directory / "state"
-    port = port or free_port()
-    log = directory / "host.log"
-    command = [*prefix, str(Path(sys.executable).with_name("ors-host")), "--port", str(port), "--state-dir", str(state)]
-    for image in images:
-        command += ["--image", image]
-    for name, value in settings.items():
-        command += ["--" + name.replace("_", "-"), str(value)]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **(env or {})})
-    host = RunningHost(process, port, state, log)
-    try:
-        _wait_serving(host)
-        yield host
-        if process.poll() is None:
-            assert host.stop() == 0, host.log
-        assert host.containers() == []
-        assert host.directories() == []
-    except BaseException:
-        print(host.log)
-        raise
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        with contextlib.closing(docker_client.connect()) as client:
-            for container in host.containers() if (state / "server-id").exists() else []:
-                client.remove_container(container["Id"], force=True)
-        shutil.rmtree(directory)
+    own_state = state
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, directory)
+        if on_ray.IS_CHOSEN and "engine" not in settings:
+            settings = stack.enter_context(on_ray.ray_instead(state, env or {}, settings))
+            own_state = directory / "front"
+        port = port or free_port()
+        log = directory / "host.log"
+        command = [*prefix, str(Path(sys.executable).with_name("ors-host")), "--port", str(port)]
+        command += ["--state-dir", str(own_state)]
+        for image in images:
+            command += ["--image", image]
+        for name, value in settings.items():
+            command += ["--" + name.replace("_", "-"), str(value)]
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **(env or {})})
+        host = RunningHost(process, port, state, log)
+        try:
+            _wait_serving(host)
+            yield host
+            if process.poll() is None:
+                assert host.stop() == 0, host.log
+            assert host.containers() == []
+            assert host.directories() == []
+        except BaseException:
+            print(host.log)
+            raise
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            with contextlib.closing(docker_client.connect()) as client:
+                for container in host.containers() if (state / "server-id").exists() else []:
+                    client.remove_container(container["Id"], force=True)
 
 
 def _wait_serving(host: RunningHost) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
-    while " serving " not in host.log:
+    while " serving " not in host.log_path.read_text(errors="replace"):
         assert host.process.poll() is None, f"the host ended with exit code {host.process.returncode}"
         assert time.monotonic() < deadline, "the host does not serve"
         time.sleep(0.05)
