@@ -105,6 +105,7 @@ async def test_five_megabytes_arrive_whole(environments: Any) -> None:
         assert output.blocks[0].text == "0123456789abcdef" * 5 * 2**16
 
 
+@pytest.mark.timeout(300)
 async def test_a_silent_call_of_forty_seconds_is_not_given_up(examples_host: RunningHost) -> None:
     """By neither of the clients, which wait at the same time."""
 
