@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import stat
 import subprocess
 import sys
 from dataclasses import replace
@@ -189,7 +190,7 @@ def test_not_root(tmp_path: Path) -> None:
         address.chmod(0o600)
         tmp_path.chmod(0o755)
         for parent in tmp_path.parents[:2]:  # pytest keeps its directories private
-            parent.chmod(0o755)
+            parent.chmod(stat.S_IMODE(parent.stat().st_mode) | 0o055)
         code = (
             "import os, sys, host.cli, encodings.idna\n"
             "os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)\n"

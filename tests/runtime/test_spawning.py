@@ -169,7 +169,7 @@ class TestConfined:
     async def test_anything_else_can_be_written(self, other_user: Agent) -> None:
         script = (
             "mkdir a b && echo x >a/f && mv a/f b/g && ln b/g a/h && cat a/h && echo y >/dev/null && echo z >/dev/stdout && "
-            "echo t >/tmp/ors-test-$$ && rm /tmp/ors-test-$$ && echo 3 >/proc/self/fd/1"
+            "made=$(mktemp) && echo t >$made && rm $made && echo 3 >/proc/self/fd/1"
         )
         assert (await shell.run(script)).output == "x\nz\n3\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 import subprocess
 import sys
 import tempfile
@@ -55,7 +56,7 @@ def shared(hostile_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def data_folder(folder: Path) -> Path:
     """Let a folder be one that containers may read."""
     for path in (folder, *folder.parents[:2]):
-        path.chmod(0o755)
+        path.chmod(stat.S_IMODE(path.stat().st_mode) | 0o055)  # one of them may be /tmp itself
     return folder
 
 
