@@ -1,4 +1,4 @@
-"""The timelines of sessions: those that live, and for an hour the last thousand that ended; and what all come to, counted."""
+"""The timelines of sessions: those that live, and for an hour the last 500 that ended; and what all come to, counted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from host.recording import Recorder
 from host.timeline import Tally, Timeline
 
 KEPT_S = 3600.0
-_MAX_ENDED = 1000
+_MAX_ENDED = 500
 """A kilobyte each. Who wants more of them has them recorded in a directory."""
 
 _MAX_STEPS = 100_000
