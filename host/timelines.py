@@ -13,7 +13,7 @@ from host.timeline import Tally, Timeline
 
 KEPT_S = 3600.0
 _MAX_ENDED = 500
-"""A kilobyte each. Who wants more of them has them recorded in a directory."""
+"""A kilobyte and a half each. Who wants more of them has them recorded in a directory."""
 
 _MAX_STEPS = 100_000
 """Of all sessions that ended: some 5 MB."""

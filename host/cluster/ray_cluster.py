@@ -188,9 +188,8 @@ class RayCluster:
         try:
             return await self._ask(reserve)
         except ClusterAway as exc:
-            if "already exists" in str(
-                exc
-            ):  # all that tells it from other errors; asking first would cost a round trip
+            # The words are all that tells it from other errors; asking first would cost a round trip.
+            if "already exists" in str(exc):
                 raise PlaceTaken(name) from None
             raise
 
