@@ -16,7 +16,11 @@ def show_gauges(host: SandboxHost, capacity: Capacity, pool: Pool, sessions: Ses
     show("ors_host_places_free", "Places for containers that nothing has.", lambda: capacity.free)
     show("ors_host_queue", "Creations that wait for a place.", lambda: capacity.waiting)
     show("ors_host_warm_containers", "Containers that wait for a session.", pool.waiting_by_image, "image")
-    show("ors_host_leftover_containers", "Containers that could not be removed yet.", lambda: host.leftovers)
+    show(
+        "ors_host_leftover_containers",
+        "Containers that could not be removed yet, or may yet appear.",
+        lambda: host.leftovers,
+    )
     show("ors_host_kept_result_bytes", "Results kept for clients that reconnect.", lambda: sessions.kept_bytes)
     show("ors_host_engine_up", "1 if the container engine answers.", lambda: host.engine.problem is None)
     usage = host.usage

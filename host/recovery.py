@@ -44,6 +44,7 @@ async def recover(host: SandboxHost, sessions: Sessions) -> None:
             survivors.append(survivor)
         else:
             sessions.remember(survivor.sid, _DIED)
+    host.expect_late(left)
     removed = 0
     try:
         removed = await host.sweep()

@@ -59,7 +59,7 @@ class Sandbox:
             SandboxFailed: it could not be started, or nothing was heard from it in time.
         """
         sandbox_id = host.state.new_sandbox_id()
-        name = f"ors-{host.state.server_id[:8]}-{sandbox_id}"
+        name = host.container_name(sandbox_id)
         rules = host.rules(image.tag)
         kind = kind_of(image.labels, rules.kind)
         port = port_of(image.labels, rules.server_port) if kind is Kind.SERVER else None

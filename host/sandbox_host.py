@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import anyio
@@ -35,6 +37,9 @@ _REMOVE_TIMEOUT_S = 30.0
 _REMOVE_TRIES = 2
 _REMOVE_AGAIN_S = 0.5
 
+LATE_S = 10.0
+"""How long an engine that answers may take to finish what it was asked to create before, and of which nobody heard."""
+
 
 class SandboxHost:
     """What all sandboxes of this host share, and the list of those that are alive."""
@@ -48,6 +53,7 @@ class SandboxHost:
         egress: Egress | None = None,
         patience: Patience | None = None,
         metrics: Metrics | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.engine = engine
         self.state = state
@@ -67,7 +73,9 @@ class SandboxHost:
         self._heeded = False
         self._alive: set[str] = set()
         self._unclear: set[str] = set()
-        self._leftovers: set[str] = set()
+        self._leftovers: dict[str, float | None] = {}
+        """By name: until when it counts although the engine lists no such container; None if that is not known yet."""
+        self._clock = clock
         self.usage = UsageWatch(engine, state.server_id, lambda: self._alive)
         self.kept_logs = KeptLogs(engine, state.path, settings)
 
@@ -128,6 +136,10 @@ class SandboxHost:
             with structlog.contextvars.bound_contextvars(container=name):
                 self._outlets[name] = self.egress.outlet(directory / OUTLET_NAME, rules.egress)
 
+    def container_name(self, sandbox_id: str) -> str:
+        """Return what a sandbox's container is called."""
+        return f"ors-{self.state.server_id[:8]}-{sandbox_id}"
+
     def enlist(self, name: str) -> None:
         """Keep ``sweep()`` off a container that is about to be created."""
         self._alive.add(name)
@@ -135,6 +147,16 @@ class SandboxHost:
     def doubt(self, name: str) -> None:
         """Take note that a container may yet appear although its creation failed."""
         self._unclear.add(name)
+
+    def expect_late(self, listed: Iterable[ContainerRef]) -> None:
+        """Count what an earlier host may have asked the engine for as it ended, and the engine doesn't list yet.
+
+        Of each it had made the directory before; a session was given to none. One too many is counted for ``LATE_S``.
+        """
+        names = {container.name for container in listed} | self._alive
+        for sandbox_id in self.state.sandbox_ids():
+            if (name := self.container_name(sandbox_id)) not in names and self.state.assignment(sandbox_id) is None:
+                self._leftovers[name] = None
 
     async def dispose(self, name: str, sandbox_id: str, *, role: Role) -> None:
         """Remove a sandbox's container and its directory. What the engine doesn't remove now is left to ``sweep()``."""
@@ -146,7 +168,8 @@ class SandboxHost:
                 gone = await self._removed(name)
         finally:
             if role is Role.SESSION and (not gone or name in self._unclear):
-                self._leftovers.add(name)  # first: it never stops being counted
+                # First: it never stops being counted.
+                self._leftovers[name] = None if name in self._unclear else self._clock()
             self._unclear.discard(name)
             self.disk.unwatch(name)
             self._alive.discard(name)
@@ -182,18 +205,29 @@ class SandboxHost:
         async def remove(container: ContainerRef) -> None:
             try:
                 await self.engine.remove(container.id)
-                self._leftovers.discard(container.name)
+                self._leftovers.pop(container.name, None)
             except EngineError as exc:
                 errors.append(exc)
 
-        self._leftovers -= known
-        self._leftovers.update(c.name for c in found if c.labels.get(LABEL_ROLE) == Role.SESSION)
-        async with anyio.create_task_group() as tasks:
-            for container in found:
-                tasks.start_soon(remove, container)
+        self._forget_missing(known - {container.name for container in found})
+        self._leftovers.update((c.name, self._clock()) for c in found if c.labels.get(LABEL_ROLE) == Role.SESSION)
+        # First: the engine refuses to make a container that is late if what it is to mount is gone.
         alive_ids = {name.rpartition("-")[2] for name in self._alive}
         for sandbox_id in self.state.sandbox_ids() - alive_ids:
             self.state.forget(sandbox_id)
+        async with anyio.create_task_group() as tasks:
+            for container in found:
+                tasks.start_soon(remove, container)
         if errors:
             raise errors[0]
         return len(found)
+
+    def _forget_missing(self, names: Iterable[str]) -> None:
+        """Stop counting what the engine doesn't list; what may be late is waited for, from when the engine first answers."""
+        now = self._clock()
+        for name in names:
+            until = self._leftovers[name]
+            if until is None:
+                self._leftovers[name] = now + LATE_S
+            elif until <= now:
+                del self._leftovers[name]

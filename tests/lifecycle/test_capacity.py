@@ -25,7 +25,7 @@ class Census:
     """The sessions' containers of one host, counted from the engine's events."""
 
     def __init__(self, server_id: str) -> None:
-        self.most = 0
+        self.most = self.created = 0
         self._there: set[str] = set()
         self._client = docker_client.connect()
         labels = [f"ors-host.server={server_id}", "ors-host.role=session"]
@@ -41,6 +41,7 @@ class Census:
     def _count(self) -> None:
         for event in self._stream:
             if event["Action"] == "create":
+                self.created += 1
                 self._there.add(event["id"])
             else:
                 self._there.discard(event["id"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ from host.errors import CapacityExceeded, Failure, Reason
 from host.origin import SessionSpec
 from host.patience import Patience
 from host.pool import Pool
+from host.recovery import recover
 from host.sandbox import Sandbox
-from host.sandbox_host import SandboxHost
+from host.sandbox_host import LATE_S, SandboxHost
+from host.sandbox_spec import container_spec
 from host.session import Session
+from host.sessions import Sessions
 from host.settings import Settings
 from host.state import StateDir
 from host.timeline import Timeline
@@ -48,12 +52,16 @@ async def engine() -> AsyncIterator[FakeEngine]:
         assert engine.containers == {}
 
 
+def pool_of(host: SandboxHost, now: Now) -> Pool:
+    return Pool(host, Capacity(1, queue_size=0, queue_timeout_s=1), lambda: (), clock=now)
+
+
 def make(engine: FakeEngine, state: StateDir, now: Now, **settings: Any) -> tuple[Session, SandboxHost]:
     """A session that is not running yet."""
     values = {"idle_timeout_s": IDLE_S, "max_age_s": AGE_S, **settings}
-    host = SandboxHost(engine, state, Settings(**values))  # type: ignore[arg-type]
+    host = SandboxHost(engine, state, Settings(**values), clock=now)  # type: ignore[arg-type]
     spec = SessionSpec(sid="s1", environment="BashEnv", image=engine.images[TAG], task_spec={}, secrets={})
-    pool = Pool(host, Capacity(1, queue_size=0, queue_timeout_s=1), lambda: (), clock=now)
+    pool = pool_of(host, now)
     results, timeline = KeptResults(host.settings.max_kept_results), Timeline("0", "s1", "BashEnv", TAG)
     return Session(spec, host=host, pool=pool, results=results, clock=now, timeline=timeline), host
 
@@ -179,9 +187,11 @@ async def test_what_is_left_over_holds_its_place(engine: FakeEngine, state_dir: 
     state.close()
 
 
-async def test_a_creation_without_an_answer_is_counted_until_it_is_known(engine: FakeEngine, state_dir: Path) -> None:
-    state = StateDir.open(state_dir)
-    host = SandboxHost(engine, state, Settings())  # type: ignore[arg-type]
+async def test_a_creation_without_an_answer_is_counted_until_it_can_not_be_late(
+    engine: FakeEngine, state_dir: Path
+) -> None:
+    state, now = StateDir.open(state_dir), Now()
+    host = SandboxHost(engine, state, Settings(), clock=now)  # type: ignore[arg-type]
 
     async def lose(name: str) -> None:
         raise CreateUnclear(Failure(Reason.START_FAILED, "Connection aborted"))
@@ -190,7 +200,33 @@ async def test_a_creation_without_an_answer_is_counted_until_it_is_known(engine:
     with pytest.raises(CreateUnclear):
         async with Sandbox.open(host, engine.images[TAG], role=Role.SESSION):
             pass
-    assert host.leftovers == 1
-    await host.sweep()
+    now.s += 10 * LATE_S  # an engine that doesn't answer has had no time yet
+    for passed_s in (LATE_S / 2, LATE_S / 2, 0):
+        assert host.leftovers == 1
+        await host.sweep()
+        now.s += passed_s
     assert host.leftovers == 0
     state.close()
+
+
+async def test_what_a_killed_host_asked_for_and_comes_late_is_counted_and_removed(
+    engine: FakeEngine, state_dir: Path
+) -> None:
+    """Three that the engine was asked to create: one is there, one comes, one never. None of them is ever one too many."""
+    now, asked = Now(), []
+    with closing(StateDir.open(state_dir)) as state:
+        killed = SandboxHost(engine, state, Settings(), clock=now)  # type: ignore[arg-type]
+        for _ in range(3):
+            sandbox_id = state.new_sandbox_id()
+            state.sandbox_dir(sandbox_id).mkdir()
+            name = killed.container_name(sandbox_id)
+            asked.append(container_spec(killed, engine.images[TAG], name, sandbox_id, role=Role.SESSION, port=None))
+        next_host = SandboxHost(engine, state, Settings(), clock=now)  # type: ignore[arg-type]
+        await engine.create(asked[0])
+        async with anyio.create_task_group() as tasks:
+            await recover(next_host, Sessions(host=next_host, pool=pool_of(next_host, now), tasks=tasks, clock=now))
+        assert (next_host.leftovers, engine.of(Role.SESSION)) == (2, [])
+        await engine.create(asked[1])
+        assert (await next_host.sweep(), next_host.leftovers, engine.of(Role.SESSION)) == (1, 1, [])
+        now.s += LATE_S
+        assert (await next_host.sweep(), next_host.leftovers) == (0, 0)

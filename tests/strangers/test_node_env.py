@@ -6,12 +6,15 @@ import asyncio
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conformance.clients import CLIENTS, environments
 from tests.docker.harness import Client, RunningHost, Session, running_host, until
+from tests.lifecycle.faulty_engine import CREATE, faulty_engine
+from tests.lifecycle.test_capacity import census
 
 SESSIONS = 10
 REPAIR = "sed -i 's/start + size <= list.length/start < list.length/' chunk.mjs"
@@ -96,6 +99,31 @@ async def test_a_killed_host_is_succeeded(node_image: str) -> None:
                     assert await session.bash("cat number") == f"{number}\n\n[exit code 0]"
                 assert await again[0].bash("cat ran") == "ran\n\n[exit code 0]"
                 await asyncio.gather(*(session.delete() for session in again))
+
+
+async def test_what_the_engine_makes_for_a_killed_host_counts_for_the_next(node_image: str, tmp_path: Path) -> None:
+    """The engine carries out late what the killed host had asked for: the limit holds all the same, and nothing stays."""
+    limits = {**LIMITS, "max_sessions": 3, "queue_timeout": 60}
+    with (
+        faulty_engine(tmp_path) as engine,
+        running_host(node_image, env={"DOCKER_HOST": engine.url}, **limits) as first,
+    ):
+        late = engine.inject(CREATE, delay_s=7, times=3)
+        async with first.client() as client:
+            creating = [asyncio.create_task(client.create({"id": f"train-{n}"})) for n in range(3)]
+            await until(lambda: late.hits == 3, 20)
+            first.kill()
+            await asyncio.gather(*creating, return_exceptions=True)
+        with (
+            census(first) as counting,
+            running_host(node_image, state_dir=first.state_dir, env={"DOCKER_HOST": engine.url}, **limits) as second,
+        ):
+            assert counting.created == 0
+            async with second.client() as client:
+                sessions = await asyncio.gather(*(client.create({"id": f"train-{n}"}) for n in range(3)))
+                await until(lambda: counting.created == 6, 30)
+                await asyncio.gather(*(session.delete() for session in sessions))
+    assert counting.most <= 3
 
 
 async def test_what_the_agent_can_not_reach(host: RunningHost) -> None:
