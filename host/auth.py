@@ -17,6 +17,7 @@ import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
@@ -127,10 +128,15 @@ def check_exposure(keys: Keys, settings: Settings, address: str) -> None:
 def _comes_by_a_foreign_name(request: web.Request) -> bool:
     """Tell whether a request to a loopback address calls it by what may be somebody else's name in DNS."""
     address = request.transport.get_extra_info("sockname") if request.transport else None
-    if not address or not ipaddress.ip_address(address[0].partition("%")[0]).is_loopback:
+    return address is not None and _is_foreign(str(address[0]), request.host)
+
+
+@lru_cache(maxsize=64)
+def _is_foreign(address: str, host: str) -> bool:
+    if not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         return False
     try:
-        name = urlsplit(f"//{request.host}").hostname or ""
+        name = urlsplit(f"//{host}").hostname or ""
         if "." not in name.strip(".") and ":" not in name or name.rstrip(".").endswith(".localhost"):
             return False  # nobody gets such a name on the internet
         ipaddress.ip_address(name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 
 from host.answers import CheckedJSON, InvalidAnswer, Verdict, is_light
@@ -36,10 +36,8 @@ class Asking:
         self._intake = intake
         self._evict = evict
 
-    def request(
-        self, asked: Question, *, sid: str | None = None, headers: Mapping[str, str] | None = None
-    ) -> AbstractAsyncContextManager[Exchange]:
-        """Send a request; see ``ServerHttp.request``.
+    def request(self, asked: Question, *, sid: str | None = None, headers: Mapping[str, str] | None = None) -> Exchange:
+        """Return a request to be sent; see ``ServerHttp.request``.
 
         Raises:
             FrameTooLarge: it is longer than a message may be.
@@ -51,20 +49,17 @@ class Asking:
             fields["X-Session-ID"] = sid
         return self.http.request(asked.verb, asked.path, headers=fields, body=asked.body)
 
-    @asynccontextmanager
-    async def started(
-        self, method: Method, asked: Question, *, headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[Exchange]:
-        """Send a request until the server no longer says that it is starting; the block has a 200.
+    async def started(self, method: Method, asked: Question, *, headers: Mapping[str, str] | None = None) -> Exchange:
+        """Send a request until the server no longer says that it is starting; return the exchange, whose answer is a 200.
 
         Raises:
             RuntimeFault: the server answers with something else.
         """
         while True:
-            async with self.request(asked, headers=headers) as exchange:
-                if exchange.status == 200:
-                    yield exchange
-                    return
+            exchange = await self.request(asked, headers=headers).open()
+            if exchange.status == 200:
+                return exchange
+            async with exchange:
                 if not is_starting(exchange):
                     raise await self.fault(method, asked, exchange)
                 await exchange.body(SMALL_BYTES)
@@ -77,7 +72,7 @@ class Asking:
             RuntimeFault: it is an error.
             InvalidAnswer: it isn't what the method promises.
         """
-        async with self.started(method, asked) as exchange:
+        async with await self.started(method, asked) as exchange:
             with self.holding() as held:
                 return await self.checked(method, await exchange.body(self.max_bytes, held))
 

@@ -92,7 +92,7 @@ class ServerCalls:
     async def _run(self, call_id: str, method: Method, asked: Question) -> CheckedJSON:
         ending = _Ending()
         try:
-            async with self._asking.started(method, asked, headers={"Accept": EVENTS}) as exchange:
+            async with await self._asking.started(method, asked, headers={"Accept": EVENTS}) as exchange:
                 ending = await self._ending(call_id, exchange)
         except Broken:
             await self._wait_death()
@@ -111,7 +111,7 @@ class ServerCalls:
         for attempt in range(_RECONNECTS):
             await asyncio.sleep(attempt * _RECONNECT_PAUSE_S)
             try:
-                async with self._asking.started(method, asked, headers={"Accept": EVENTS}) as exchange:
+                async with await self._asking.started(method, asked, headers={"Accept": EVENTS}) as exchange:
                     ending = await self._ending(call_id, exchange)
             except Broken:
                 await self._wait_death()

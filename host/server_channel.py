@@ -155,6 +155,7 @@ class ServerChannel:
 
     def hang_up(self) -> None:
         """End all connections; whoever waits gets ``ChannelClosed``. What runs in the server runs on."""
+        self._note.flush()  # the next host may read it as soon as this one has let go
         self._finish(ChannelClosed("the channel was closed"))
 
     async def aclose(self) -> None:

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -85,9 +86,14 @@ def question(method: Method, env: str, params: Mapping[str, Any]) -> Question:
     Raises:
         ValueError: the parameters have no JSON form.
     """
-    verb, name = _SIMPLE[method]
-    path = f"/{quote(env, safe='')}/{name}"
+    verb, path = _asked_at(method, env)
     return Question(verb, path, to_json(params, inf_nan_mode="null") if verb == "POST" else None)
+
+
+@lru_cache(maxsize=256)
+def _asked_at(method: Method, env: str) -> tuple[str, str]:
+    verb, name = _SIMPLE[method]
+    return verb, f"/{quote(env, safe='')}/{name}"
 
 
 def reconnection(method: Method, env: str, task_id: str) -> Question:

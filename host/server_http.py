@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Self
 
 from host import __version__
 from host.server_connection import Connection
@@ -28,13 +28,55 @@ _AGENT = f"User-Agent: ors-host/{__version__}\r\n"
 
 
 class Exchange:
-    """One request and its answer."""
+    """One request and its answer: sent when the ``async with`` block is entered, or before by ``open``; over when it is left.
 
-    def __init__(self, connection: Connection, head: Head) -> None:
-        self.status = head.status
-        self.headers = head.headers
+    Not a generator's context: a call has two of them, and each would cost as much as what is sent in it.
+    """
+
+    _connection: Connection
+    _head: Head
+
+    def __init__(self, http: ServerHttp, request: bytes, tries: int) -> None:
         self.complete = False
-        self._connection = connection
+        self._http = http
+        self._request = request
+        self._tries = tries
+        self._opened = False
+
+    async def open(self) -> Self:
+        """Send the request, and return when the answer's head has come; the block is to be entered then.
+
+        Raises:
+            Refused, Broken, BadAnswer: there is no answer.
+        """
+        self._connection = await self._http.connection(self._tries)
+        try:
+            self._connection.send(self._request)
+            self._head = await self._connection.head()
+        except BaseException:
+            self._connection.abort()
+            raise
+        self._opened = True
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self if self._opened else await self.open()
+
+    async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, at: object) -> None:
+        if kind is None:
+            self._http.give_back(self._connection, complete=self.complete)
+        else:
+            self._connection.abort()
+
+    @property
+    def status(self) -> int:
+        """The answer's status."""
+        return self._head.status
+
+    @property
+    def headers(self) -> Mapping[bytes, bytes]:
+        """The answer's headers; their names in lower case."""
+        return self._head.headers
 
     @property
     def content_type(self) -> str:
@@ -89,8 +131,7 @@ class ServerHttp:
         """True while a request is open."""
         return len(self._all) > len(self._idle)
 
-    @asynccontextmanager
-    async def request(
+    def request(
         self,
         method: str,
         path: str,
@@ -98,23 +139,15 @@ class ServerHttp:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         tries: int = _TRIES,
-    ) -> AsyncIterator[Exchange]:
-        """Send a request; the block has its answer, of which the body is still to be read.
+    ) -> Exchange:
+        """Return a request to be sent; the block that it is has its answer, of which the body is still to be read.
 
         It is sent once; ``tries`` is how often a connection is asked for.
 
         Raises:
-            Refused, Broken, BadAnswer: there is no answer; also in the block.
+            BadAnswer: it can't be sent.
         """
-        connection = await self._connection(tries)
-        try:
-            connection.send(self._written(method, path, headers or {}, body))
-            exchange = Exchange(connection, await connection.head())
-            yield exchange
-        except BaseException:
-            connection.abort()
-            raise
-        self._give_back(connection, exchange)
+        return Exchange(self, self._written(method, path, headers or {}, body), tries)
 
     async def probe(self) -> None:
         """See whether the server takes connections.
@@ -143,7 +176,12 @@ class ServerHttp:
             lines.append("\r\n" if method == "GET" else "Content-Length: 0\r\n\r\n")
         return "".join(lines).encode() + (body or b"")
 
-    async def _connection(self, tries: int) -> Connection:
+    async def connection(self, tries: int) -> Connection:
+        """Return a connection that nobody else uses, to be given back or aborted.
+
+        Raises:
+            Refused: there is none to be had.
+        """
         now = asyncio.get_running_loop().time()
         while self._idle:
             connection = self._idle.pop()
@@ -201,10 +239,11 @@ class ServerHttp:
         if connection in self._idle:
             self._idle.remove(connection)
 
-    def _give_back(self, connection: Connection, exchange: Exchange) -> None:
+    def give_back(self, connection: Connection, *, complete: bool) -> None:
+        """Take a connection back; ``complete``: its answer was read to the end."""
         if self._closed or not connection.is_sound:
             connection.abort()
-        elif exchange.complete:
+        elif complete:
             self._keep(connection)
         else:  # what was wanted of it has come; its end is about to
             connection.drain(lambda: self._keep(connection))

@@ -6,6 +6,7 @@ that is not whole is none. No secrets, inputs or results are in it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -51,6 +52,7 @@ class ServerNote:
 
     _fd: int = -1
     _lines: int = 0
+    _waiting: list[str] = field(default_factory=list)
 
     @classmethod
     def read(cls, path: Path) -> ServerNote:
@@ -89,15 +91,18 @@ class ServerNote:
 
     def started(self, call_id: str, method: Method) -> None:
         """Note a call, before it is sent."""
-        self._add({"call": call_id, "method": method})
+        self.calls[call_id] = NotedCall(method)
+        self._write(f'{{"call":{_quoted(call_id)},"method":"{method}"}}\n')
 
     def named(self, call_id: str, task_id: str) -> None:
-        """Note what the server calls it."""
-        self._add({"call": call_id, "task": task_id})
+        """Note what the server calls it, as soon as the event loop comes to it: often its result has come by then."""
+        self.calls[call_id].task_id = task_id
+        self._write_soon(f'{{"call":{_quoted(call_id)},"task":{_quoted(task_id)}}}\n')
 
     def ended(self, call_id: str) -> None:
-        """Note that its result has come."""
-        self._add({"call": call_id, "ended": time.time()})
+        """Note that its result has come, when whoever waits for that has been told."""
+        at = self.calls[call_id].ended_at = time.time()
+        self._write_soon(f'{{"call":{_quoted(call_id)},"ended":{at!r}}}\n')
 
     def episode(self) -> EpisodeState | None:
         """Return what goes on in the server, as far as it was noted; None if it has no session."""
@@ -117,19 +122,34 @@ class ServerNote:
         """Tell whether the server still has a result that has come."""
         return call.task_id is not None and call.ended_at is not None and time.time() - call.ended_at < _LINGER_S
 
+    def flush(self) -> None:
+        """Write what is still to be written."""
+        lines, self._waiting = self._waiting, []
+        if lines:
+            self._write("".join(lines), len(lines))
+
     def close(self) -> None:
-        """Write no more."""
+        """Write what is still to be written, and no more."""
+        self.flush()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def _add(self, entry: dict[str, Any]) -> None:
         self._apply(entry)
+        self._write(_line(entry))
+
+    def _write_soon(self, line: str) -> None:
+        self._waiting.append(line)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_later(0, self.flush)  # after all that is ready to run now
+
+    def _write(self, text: str, lines: int = 1) -> None:
         if self._fd < 0:
             return
         with contextlib.suppress(OSError):  # a full disk costs the next host its knowledge, not this one its sessions
-            os.write(self._fd, _line(entry))
-            self._lines += 1
+            os.write(self._fd, text.encode())
+            self._lines += lines
             if self._lines >= _LINES:
                 self._write_anew()
 
@@ -159,17 +179,18 @@ class ServerNote:
         calls = {call_id: (call.method, call.task_id, call.ended_at) for call_id, call in self.calls.items()}
         lines.append(_line({"calls": calls, "over": self.over}))
         temporary = self.path.with_name(self.path.name + ".new")
-        temporary.write_bytes(b"".join(lines))
+        temporary.write_text("".join(lines))
         temporary.chmod(0o600)
         temporary.rename(self.path)
+        self._waiting.clear()  # it is in there
         os.close(self._fd)
         self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self._lines = 0
 
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-"""Three lines are written for each call: of the encoders at hand the quickest with so little."""
+_quoted = json.encoder.encode_basestring_ascii
+"""A string in JSON. The three lines of each call are put together by hand: an encoder takes longer than all else about them."""
 
 
-def _line(entry: dict[str, Any]) -> bytes:
-    return _encode(entry).encode() + b"\n"
+def _line(entry: dict[str, Any]) -> str:
+    return json.dumps(entry, separators=(",", ":")) + "\n"

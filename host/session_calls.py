@@ -118,7 +118,8 @@ class SessionCalls:
         asked_at = self._clock()
         outcome: Outcome | None = None
         try:
-            await self._settled.wait()
+            if not self._settled.is_set():  # to wait for what is set costs a turn of the event loop
+                await self._settled.wait()
             await checkpoint_if_cancelled()  # settled by an end: nothing may run in an environment that is not set up
             outcome = await self._outcome(episode, method, params)
         finally:

@@ -22,6 +22,7 @@ from host.errors import Reason, SandboxFailed
 from host.intake import Intake
 from host.netns import NoEntry
 from host.server_channel import ServerChannel
+from host.server_note import ServerNote
 from sandbox_runtime.messages import Fault, Method
 from tests.host.served import until
 
@@ -645,6 +646,24 @@ class TestTheNextHost:
         channel.hang_up()
         episode = (await (await reopen()).wait_hello()).episode
         assert episode is not None and not episode.running_calls
+
+    async def test_a_note_tells_of_a_call_whose_host_was_killed_a_moment_after_it(
+        self, channel: ServerChannel, tmp_path: Path
+    ) -> None:
+        await create(channel)
+        await call(channel, "over")
+        await asyncio.sleep(0.01)  # a turn of the event loop would do
+        call_of = ServerNote.read(tmp_path / "note").calls["over"]
+        assert call_of.task_id == channel._note.calls["over"].task_id is not None
+        assert call_of.ended_at == channel._note.calls["over"].ended_at is not None
+
+    async def test_a_note_quotes_what_a_client_calls_its_call(self, channel: ServerChannel, tmp_path: Path) -> None:
+        await create(channel)
+        call_id = 'c","method":"call","over":["x"],"y":"\\'
+        await call(channel, call_id)
+        channel.hang_up()
+        note = ServerNote.read(tmp_path / "note")
+        assert list(note.calls) == [call_id] and note.calls[call_id].ended_at is not None and not note.over
 
     async def test_notes_do_not_grow_without_end(
         self, channel: ServerChannel, reopen: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
