@@ -15,11 +15,10 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
-from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from host.answers import MAX_VALUES, CheckedJSON, InvalidAnswer, Verdict, adapter, has_more_values
-from sandbox_runtime.messages import Fault, Method, Split, describe
+from host.answers import MAX_VALUES, CheckedJSON, InvalidAnswer, Verdict, checked_json, has_more_values
+from sandbox_runtime.messages import Fault, Method, Split
 
 MAX_DETAIL_CHARS = 2000
 _MAX_SECRETS_HEADER = 16 * 1024
@@ -187,11 +186,8 @@ def answer(method: Method, body: bytes | bytearray) -> bytes:
     if method in (Method.LIST_TOOLS, Method.TASK_TOOLS) and isinstance(value, dict):
         value = _tools(value)
     refused = method in (Method.CALL, Method.RESULT) and isinstance(value, dict) and value.get("ok") is False
-    try:
-        # A refusal has a reason in one SDK's words alone: null, where there is none, would be ours.
-        return adapter(method).dump_json(adapter(method).validate_python(value, extra="ignore"), exclude_none=refused)
-    except ValidationError as exc:
-        raise InvalidAnswer(describe(exc)[:500]) from None
+    # A refusal has a reason in one SDK's words alone: null, where there is none, would be ours.
+    return checked_json(method, value, ignore_extra=True, exclude_none=refused)
 
 
 def check(body: bytes, method: Method) -> Verdict:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
 from typing import Any
@@ -130,10 +131,10 @@ class Session:
         task_spec = self._origin.task_spec if isinstance(self._origin, SessionSpec) else None
         self.timeline.created(sandbox.name, start, seconds, task_spec)
         self._origin = None
-        async with anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as tasks, asyncio.TaskGroup() as calls:
             tasks.start_soon(self._set_up, episode, trace)
             tasks.start_soon(self._expire)
-            self._calls.open(tasks, episode)
+            self._calls.open(calls, episode)
             if sandbox.episode is not None:
                 self._calls.adopt(sandbox.episode)
             self.close(await sandbox.wait_failed())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio
 import structlog
-from anyio.abc import TaskGroup
-from anyio.lowlevel import checkpoint_if_cancelled
 
 from host import tracing
 from host.calls import Calls, KeptResults, Outcome, ToolCall
@@ -61,7 +60,7 @@ class SessionCalls:
         self._timeline = timeline
         self._metrics = metrics
         self._clock = clock
-        self._tasks: TaskGroup | None = None
+        self._tasks: asyncio.TaskGroup | None = None
         self._episode: Episode | None = None
 
     @property
@@ -74,8 +73,8 @@ class SessionCalls:
         """How many have no outcome yet."""
         return self._calls.in_flight
 
-    def open(self, tasks: TaskGroup, episode: Episode) -> None:
-        """Run calls from now on."""
+    def open(self, tasks: asyncio.TaskGroup, episode: Episode) -> None:
+        """Run calls from now on, in a group of tasks that cost little to start."""
         self._tasks, self._episode = tasks, episode
 
     def adopt(self, left: EpisodeState) -> None:
@@ -110,7 +109,7 @@ class SessionCalls:
 
     def _run_soon(self, call: ToolCall, method: Method, params: Mapping[str, Any]) -> None:
         assert self._tasks is not None and self._episode is not None, "a call before the session is created"
-        self._tasks.start_soon(self._run, self._episode, call, method, params)
+        self._tasks.create_task(self._run(self._episode, call, method, params))
 
     async def _run(self, episode: Episode, call: ToolCall, method: Method, params: Mapping[str, Any]) -> None:
         sid, environment = self._timeline.sid, self._timeline.environment
@@ -120,10 +119,12 @@ class SessionCalls:
         try:
             if not self._settled.is_set():  # to wait for what is set costs a turn of the event loop
                 await self._settled.wait()
-            await checkpoint_if_cancelled()  # settled by an end: nothing may run in an environment that is not set up
-            outcome = await self._outcome(episode, method, params)
+            if (
+                self._ending.failure is None
+            ):  # not settled by an end: nothing may run in an environment that is not set up
+                outcome = await self._outcome(episode, method, params)
         finally:
-            if outcome is None:  # cancelled, because the session is closing
+            if outcome is None:  # not begun, or cancelled, because the session is closing
                 outcome = self._ending.last_words()
             self._calls.finish(call, outcome)
             self._timeline.call_ended(call.id, outcome)
