@@ -152,17 +152,14 @@ def checked_json(method: Method, value: Any, *, ignore_extra: bool = False, excl
     Raises:
         InvalidAnswer: it isn't what the method promises.
     """
-    by = adapter(method)
-    try:  # the adapter's parts: what it does around them takes as long as they do with a small answer
-        checked = by.validator.validate_python(value, extra="ignore" if ignore_extra else None)
-    except ValidationError as exc:
-        raise InvalidAnswer(describe(exc)[:500]) from exc
-    return by.serializer.to_json(checked, exclude_none=exclude_none)
+    checked = _validated(method, value, ignore_extra=ignore_extra)
+    return adapter(method).serializer.to_json(checked, exclude_none=exclude_none)
 
 
-def _validated(method: Method, value: Any) -> Any:
+def _validated(method: Method, value: Any, *, ignore_extra: bool = False) -> Any:
+    # The adapter's parts: what it does around them takes as long as they do with a small answer.
     try:
-        return adapter(method).validate_python(value)
+        return adapter(method).validator.validate_python(value, extra="ignore" if ignore_extra else None)
     except ValidationError as exc:
         raise InvalidAnswer(describe(exc)[:500]) from exc
 

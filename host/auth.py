@@ -128,7 +128,9 @@ def check_exposure(keys: Keys, settings: Settings, address: str) -> None:
 def _comes_by_a_foreign_name(request: web.Request) -> bool:
     """Tell whether a request to a loopback address calls it by what may be somebody else's name in DNS."""
     address = request.transport.get_extra_info("sockname") if request.transport else None
-    return address is not None and _is_foreign(str(address[0]), request.host)
+    if not address:
+        return False
+    return _is_foreign(address[0], request.host)
 
 
 @lru_cache(maxsize=64)

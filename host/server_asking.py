@@ -36,8 +36,10 @@ class Asking:
         self._intake = intake
         self._evict = evict
 
-    def request(self, asked: Question, *, sid: str | None = None, headers: Mapping[str, str] | None = None) -> Exchange:
-        """Return a request to be sent; see ``ServerHttp.request``.
+    async def request(
+        self, asked: Question, *, sid: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> Exchange:
+        """Send a request; see ``ServerHttp.request``.
 
         Raises:
             FrameTooLarge: it is longer than a message may be.
@@ -47,7 +49,7 @@ class Asking:
         fields = {"Accept": "application/json", **(headers or {})}
         if (sid := sid or self.sid) is not None:
             fields["X-Session-ID"] = sid
-        return self.http.request(asked.verb, asked.path, headers=fields, body=asked.body)
+        return await self.http.request(asked.verb, asked.path, headers=fields, body=asked.body)
 
     async def started(self, method: Method, asked: Question, *, headers: Mapping[str, str] | None = None) -> Exchange:
         """Send a request until the server no longer says that it is starting; return the exchange, whose answer is a 200.
@@ -56,7 +58,7 @@ class Asking:
             RuntimeFault: the server answers with something else.
         """
         while True:
-            exchange = await self.request(asked, headers=headers).open()
+            exchange = await self.request(asked, headers=headers)
             if exchange.status == 200:
                 return exchange
             async with exchange:

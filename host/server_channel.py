@@ -117,7 +117,7 @@ class ServerChannel:
         await self._wait_healthy()
         asked = Question("GET", "/list_environments")
         try:
-            async with self._asking.request(asked) as exchange:
+            async with await self._asking.request(asked) as exchange:
                 if exchange.status != 200:
                     words, _ = await self._asking.words(exchange)
                     raise BadAnswer(f"it answers GET /list_environments with {words}")
@@ -182,7 +182,7 @@ class ServerChannel:
             case Method.RESULT:
                 return await self._calls.result(params["call_id"])
             case Method.TEARDOWN:
-                async with self._asking.request(Question("POST", "/delete")) as exchange:
+                async with await self._asking.request(Question("POST", "/delete")) as exchange:
                     await exchange.body(SMALL_BYTES)
                 return None
             case Method.PROMPT:
@@ -216,7 +216,9 @@ class ServerChannel:
             try:
                 async with (
                     asyncio.timeout(_HEALTH_TIMEOUT_S),
-                    self._http.request("GET", "/health", headers={"Accept": "application/json"}, tries=1) as exchange,
+                    await self._http.request(
+                        "GET", "/health", headers={"Accept": "application/json"}, tries=1
+                    ) as exchange,
                 ):
                     await exchange.body(SMALL_BYTES)
                     if exchange.status in (200, 404, 405):
@@ -248,7 +250,7 @@ class ServerChannel:
                     pinged_at = loop.time()
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_PING_TIMEOUT_S):
-                            async with self._asking.request(Question("POST", "/ping")) as exchange:
+                            async with await self._asking.request(Question("POST", "/ping")) as exchange:
                                 await exchange.body(SMALL_BYTES)
             except Refused as exc:
                 await self._explain("a look", exc)

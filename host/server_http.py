@@ -28,55 +28,23 @@ _AGENT = f"User-Agent: ors-host/{__version__}\r\n"
 
 
 class Exchange:
-    """One request and its answer: sent when the ``async with`` block is entered, or before by ``open``; over when it is left.
+    """One request that was sent, and its answer, of which the head has come. To be entered at once; over when it is left."""
 
-    Not a generator's context: a call has two of them, and each would cost as much as what is sent in it.
-    """
-
-    _connection: Connection
-    _head: Head
-
-    def __init__(self, http: ServerHttp, request: bytes, tries: int) -> None:
+    def __init__(self, http: ServerHttp, connection: Connection, head: Head) -> None:
+        self.status = head.status
+        self.headers = head.headers
         self.complete = False
         self._http = http
-        self._request = request
-        self._tries = tries
-        self._opened = False
-
-    async def open(self) -> Self:
-        """Send the request, and return when the answer's head has come; the block is to be entered then.
-
-        Raises:
-            Refused, Broken, BadAnswer: there is no answer.
-        """
-        self._connection = await self._http.connection(self._tries)
-        try:
-            self._connection.send(self._request)
-            self._head = await self._connection.head()
-        except BaseException:
-            self._connection.abort()
-            raise
-        self._opened = True
-        return self
+        self._connection = connection
 
     async def __aenter__(self) -> Self:
-        return self if self._opened else await self.open()
+        return self
 
     async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, at: object) -> None:
         if kind is None:
             self._http.give_back(self._connection, complete=self.complete)
         else:
             self._connection.abort()
-
-    @property
-    def status(self) -> int:
-        """The answer's status."""
-        return self._head.status
-
-    @property
-    def headers(self) -> Mapping[bytes, bytes]:
-        """The answer's headers; their names in lower case."""
-        return self._head.headers
 
     @property
     def content_type(self) -> str:
@@ -131,7 +99,7 @@ class ServerHttp:
         """True while a request is open."""
         return len(self._all) > len(self._idle)
 
-    def request(
+    async def request(
         self,
         method: str,
         path: str,
@@ -140,14 +108,22 @@ class ServerHttp:
         body: bytes | None = None,
         tries: int = _TRIES,
     ) -> Exchange:
-        """Return a request to be sent; the block that it is has its answer, of which the body is still to be read.
+        """Send a request: ``async with await …`` has its answer, of which the body is still to be read.
 
-        It is sent once; ``tries`` is how often a connection is asked for.
+        It is sent once; ``tries`` is how often a connection is asked for. Not a generator's context: it would cost as much as
+        what is sent.
 
         Raises:
-            BadAnswer: it can't be sent.
+            Refused, Broken, BadAnswer: there is no answer.
         """
-        return Exchange(self, self._written(method, path, headers or {}, body), tries)
+        request = self._written(method, path, headers or {}, body)
+        connection = await self._free_connection(tries)
+        try:
+            connection.send(request)
+            return Exchange(self, connection, await connection.head())
+        except BaseException:
+            connection.abort()
+            raise
 
     async def probe(self) -> None:
         """See whether the server takes connections.
@@ -176,12 +152,7 @@ class ServerHttp:
             lines.append("\r\n" if method == "GET" else "Content-Length: 0\r\n\r\n")
         return "".join(lines).encode() + (body or b"")
 
-    async def connection(self, tries: int) -> Connection:
-        """Return a connection that nobody else uses, to be given back or aborted.
-
-        Raises:
-            Refused: there is none to be had.
-        """
+    async def _free_connection(self, tries: int) -> Connection:
         now = asyncio.get_running_loop().time()
         while self._idle:
             connection = self._idle.pop()

@@ -43,7 +43,7 @@ class ServerSession:
         for with_secrets in (True, False):
             body, headers = creation(params, with_secrets=with_secrets)
             asked = Question("POST", "/create", body)
-            async with self._asking.request(asked, sid=sid, headers=headers) as exchange:
+            async with await self._asking.request(asked, sid=sid, headers=headers) as exchange:
                 if exchange.status == 200:
                     if not is_object(await exchange.body(SMALL_BYTES)):
                         raise misbehaviour("the environment's server answers POST /create with 200 and no JSON object")
@@ -60,7 +60,7 @@ class ServerSession:
 
     async def _new_session_id(self) -> str:
         asked = Question("POST", "/create_session")
-        async with self._asking.request(asked, headers={"Accept": f"application/json, {EVENTS}"}) as exchange:
+        async with await self._asking.request(asked, headers={"Accept": f"application/json, {EVENTS}"}) as exchange:
             if exchange.status == 404:
                 return str(uuid.uuid4())
             if exchange.status != 200:
@@ -92,7 +92,7 @@ class ServerSession:
             self._prompt = exc
             # Not the prompt's own fault, if the tools are not to be had either.
             asked = question(Method.TASK_TOOLS, self._note.environment, {})
-            async with self._asking.request(asked) as exchange:
+            async with await self._asking.request(asked) as exchange:
                 if exchange.status >= 500:
                     raise await self._asking.fault(Method.SETUP, asked, exchange) from None
         self._note.set_up()

@@ -119,9 +119,8 @@ class SessionCalls:
         try:
             if not self._settled.is_set():  # to wait for what is set costs a turn of the event loop
                 await self._settled.wait()
-            if (
-                self._ending.failure is None
-            ):  # not settled by an end: nothing may run in an environment that is not set up
+            # Settled by an end, it is not set up, and nothing may run in it.
+            if self._ending.failure is None:
                 outcome = await self._outcome(episode, method, params)
         finally:
             if outcome is None:  # not begun, or cancelled, because the session is closing

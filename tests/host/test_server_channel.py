@@ -652,10 +652,9 @@ class TestTheNextHost:
     ) -> None:
         await create(channel)
         await call(channel, "over")
-        await asyncio.sleep(0.01)  # a turn of the event loop would do
-        call_of = ServerNote.read(tmp_path / "note").calls["over"]
-        assert call_of.task_id == channel._note.calls["over"].task_id is not None
-        assert call_of.ended_at == channel._note.calls["over"].ended_at is not None
+        await until(lambda: ServerNote.read(tmp_path / "note").calls["over"].ended_at is not None)
+        noted = ServerNote.read(tmp_path / "note").calls["over"]
+        assert noted == channel._note.calls["over"] and noted.task_id is not None
 
     async def test_a_note_quotes_what_a_client_calls_its_call(self, channel: ServerChannel, tmp_path: Path) -> None:
         await create(channel)
