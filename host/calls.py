@@ -104,7 +104,8 @@ class Calls:
         self._linger_s = linger_s
         self._results = results
         self._known: dict[str, ToolCall] = {}  # in flight, or with a result
-        self._kept: dict[ToolCall, asyncio.TimerHandle] = {}
+        self._kept: OrderedDict[ToolCall, float] = OrderedDict()  # until when, in the event loop's time: the next first
+        self._timer: asyncio.TimerHandle | None = None  # one: a busy host keeps tens of thousands of results
         self._forgotten: OrderedDict[str, None] = OrderedDict()
 
     def find(self, call_id: str) -> ToolCall | None:
@@ -146,24 +147,37 @@ class Calls:
         """End a call, and keep its outcome for a while."""
         call.finish(outcome)
         self.in_flight -= 1
-        self._kept[call] = asyncio.get_running_loop().call_later(self._linger_s, self._forget, call)
+        loop = asyncio.get_running_loop()
+        self._kept[call] = loop.time() + self._linger_s
+        if self._timer is None:
+            self._timer = loop.call_later(self._linger_s, self._forget_due)
         self._results.add(call, len(outcome.text), self._forget)
 
     def close(self, outcome: Outcome) -> None:
         """End whatever is in flight, and forget everything."""
         for call in self._known.values():
             call.finish(outcome)
-        for call, timer in self._kept.items():
-            timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for call in self._kept:
             self._results.drop(call)
         self._known.clear()
         self._kept.clear()
 
+    def _forget_due(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        while self._kept:
+            call, until = next(iter(self._kept.items()))
+            if until > loop.time():
+                self._timer = loop.call_at(until, self._forget_due)
+                return
+            self._forget(call)
+
     def _forget(self, call: ToolCall) -> None:
-        timer = self._kept.pop(call, None)
-        if timer is None:
+        if self._kept.pop(call, None) is None:
             return
-        timer.cancel()
         self._results.drop(call)
         del self._known[call.id]
         self.remember(call.id)

@@ -29,6 +29,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader: AnswerReader | None = None  # None: at rest
         self._unread = bytearray()
+        self._bad: BadAnswer | None = None  # what has come can't be read
         self._waiter: asyncio.Future[None] | None = None
         self._paused = False
         self._ended: str | None = None
@@ -74,7 +75,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(request)
 
     async def head(self) -> Head:
-        """Return the answer's head.
+        """Return the answer's head; that of a success when something of its body, or its end, has come too.
 
         Raises:
             Broken, BadAnswer: there is none.
@@ -102,11 +103,15 @@ class Connection(asyncio.Protocol):
     async def _read(self, reader: AnswerReader) -> None:
         """Read a little more of the answer, when it has come."""
         while not self._unread:
+            if self._bad is not None:
+                raise self._bad
             if self._ended is not None:
                 if reader.end():
                     return
                 raise Broken(self._ended)
             await self._more()
+            if reader.has_news:
+                return
         self._read_slice(reader)
         if len(reader.pieces) > _PIECES_AT_ONCE:
             await asyncio.sleep(0)  # others go on, however small the pieces are
@@ -177,6 +182,15 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._reader is None:  # unasked
             self.abort()
+            return
+        if self._waiter is not None and not self._unread and len(data) <= _SLICE_BYTES and not self._reader.has_news:
+            # Who waits needn't be woken for what is nothing to it.
+            try:
+                self._reader.feed(data)
+            except BadAnswer as exc:
+                self._bad = exc
+            if self._bad is not None or self._reader.has_news:
+                self._wake()
             return
         self._unread += data
         if self._drained is not None:

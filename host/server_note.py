@@ -27,6 +27,9 @@ _LINGER_S = 50.0
 
 _MAX_FORGOTTEN = 10_000
 
+_SOON_S = 0.005
+"""A small call is named and has ended within this time: one line of two is written, not two."""
+
 
 @dataclass
 class NotedCall:
@@ -95,7 +98,7 @@ class ServerNote:
         self._write(f'{{"call":{_quoted(call_id)},"method":"{method}"}}\n')
 
     def named(self, call_id: str, task_id: str) -> None:
-        """Note what the server calls it, as soon as the event loop comes to it: often its result has come by then."""
+        """Note what the server calls it, in a moment: often its result has come by then."""
         self.calls[call_id].task_id = task_id
         self._write_soon(f'{{"call":{_quoted(call_id)},"task":{_quoted(task_id)}}}\n')
 
@@ -142,7 +145,7 @@ class ServerNote:
     def _write_soon(self, line: str) -> None:
         self._waiting.append(line)
         if len(self._waiting) == 1:
-            asyncio.get_running_loop().call_later(0, self.flush)  # after all that is ready to run now
+            asyncio.get_running_loop().call_later(_SOON_S, self.flush)
 
     def _write(self, text: str, lines: int = 1) -> None:
         if self._fd < 0:

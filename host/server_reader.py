@@ -63,6 +63,11 @@ class AnswerReader:
         self._idle_bytes = 0  # since the last piece, or the beginning
         self._ends_with_connection = False
 
+    @property
+    def has_news(self) -> bool:
+        """True if there is something to take: of a success, more than a head, which says little."""
+        return bool(self.pieces) or self.complete or (self.head is not None and self.head.status != 200)
+
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Read some bytes.
 

@@ -125,10 +125,15 @@ class SessionCalls:
         finally:
             if outcome is None:  # not begun, or cancelled, because the session is closing
                 outcome = self._ending.last_words()
-            self._calls.finish(call, outcome)
-            self._timeline.call_ended(call.id, outcome)
-            self._metrics.call_ended(environment, outcome.event, self._clock() - asked_at)
-            self._on_end()
+            call.finish(outcome)
+            # Right after the answer to whoever waits for it, and before anything more is read from anybody.
+            asyncio.get_running_loop().call_soon(self._ended, call, outcome, self._clock() - asked_at)
+
+    def _ended(self, call: ToolCall, outcome: Outcome, seconds: float) -> None:
+        self._calls.finish(call, outcome)
+        self._timeline.call_ended(call.id, outcome)
+        self._metrics.call_ended(self._timeline.environment, outcome.event, seconds)
+        self._on_end()
 
     async def _outcome(self, episode: Episode, method: Method, params: Mapping[str, Any]) -> Outcome:
         tool = str(params.get("name", method))[:_MAX_TOOL_CHARS]
