@@ -40,25 +40,23 @@ class Intake:
 
     def __init__(self, *, max_held_bytes: int = 4 * DEFAULT_MAX_FRAME_BYTES) -> None:
         self.max_held_bytes = max_held_bytes
+        self.held_bytes = 0
+        """What is held of frames that are not finished."""
         self._held: dict[Hashable, tuple[int, Callable[[], None]]] = {}  # the longest waiting first
         self._reader: ProcessPoolExecutor | None = None
         self._readings: set[asyncio.Task[Verdict]] = set()
         self._idle: asyncio.TimerHandle | None = None
 
-    @property
-    def held_bytes(self) -> int:
-        """What is held of frames that are not finished."""
-        return sum(size for size, _evict in self._held.values())
-
     def hold(self, key: Hashable, size: int, evict: Callable[[], None]) -> None:
         """Say that ``key`` now holds ``size`` bytes; ``evict`` ends it, if it comes to that."""
-        if size == 0:
-            self._held.pop(key, None)
-            return
-        self._held[key] = (size, evict)
+        before = self._held.pop(key, None) if size == 0 else self._held.get(key)
+        self.held_bytes += size - (before[0] if before else 0)
+        if size > 0:
+            self._held[key] = (size, evict)
         while self.held_bytes > self.max_held_bytes:
             longest_waiting = next(iter(self._held))
-            _size, evict = self._held.pop(longest_waiting)
+            size, evict = self._held.pop(longest_waiting)
+            self.held_bytes -= size
             evict()
 
     def check(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import Self
 
 from host import __version__
@@ -141,16 +142,10 @@ class ServerHttp:
 
     def _written(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
         address = f"[{self.address}]" if ":" in self.address else self.address
-        lines = [f"{method} {path} HTTP/1.1\r\nHost: {address}:{self._port}\r\n{_AGENT}"]
-        for name, value in headers.items():
-            if not (value.isascii() and value.isprintable()):
-                raise BadAnswer(f"a request that can't be sent: {name} is no header's value")
-            lines.append(f"{name}: {value}\r\n")
+        head = _head(method, path, f"{address}:{self._port}", tuple(headers.items()))
         if body is not None:
-            lines.append(f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n")
-        else:
-            lines.append("\r\n" if method == "GET" else "Content-Length: 0\r\n\r\n")
-        return "".join(lines).encode() + (body or b"")
+            return b"%bContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+        return head + (b"\r\n" if method == "GET" else b"Content-Length: 0\r\n\r\n")
 
     async def _free_connection(self, tries: int) -> Connection:
         now = asyncio.get_running_loop().time()
@@ -225,3 +220,12 @@ class ServerHttp:
         else:
             connection.idle_since = asyncio.get_running_loop().time()
             self._idle.append(connection)
+
+
+@lru_cache(maxsize=4096)  # a session's calls all begin alike
+def _head(method: str, path: str, host: str, headers: tuple[tuple[str, str], ...]) -> bytes:
+    for name, value in headers:
+        if not (value.isascii() and value.isprintable()):
+            raise BadAnswer(f"a request that can't be sent: {name} is no header's value")
+    fields = "".join(f"{name}: {value}\r\n" for name, value in headers)
+    return f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{_AGENT}{fields}".encode()

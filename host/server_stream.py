@@ -56,10 +56,13 @@ class EventReader:
         self._after_cr = piece.endswith(b"\r") if piece else False
         events: list[StreamEvent] = []
         for line in piece.splitlines(keepends=True):
-            self._line += line
-            if line.endswith((b"\n", b"\r")):
-                whole = bytes(self._line.rstrip(b"\r\n"))
-                self._line.clear()
+            if not line.endswith((b"\n", b"\r")):
+                self._line += line
+            else:
+                if self._line:
+                    line = bytes(self._line + line)
+                    self._line.clear()
+                whole = line.rstrip(b"\r\n")
                 self._lines += 1
                 if (event := self._read(whole)) is not None:
                     events.append(event)

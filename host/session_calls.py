@@ -99,8 +99,8 @@ class SessionCalls:
         if call_id is not None and (known := self._calls.find(call_id)):
             return known
         call = self._calls.start(call_id)
-        self._timeline.call_began(call.id, method, params)
         self._run_soon(call, method, {"call_id": call.id, **params})
+        asyncio.get_running_loop().call_soon(self._timeline.call_began, call.id, method, params)  # once it is sent
         return call
 
     def close(self) -> None:

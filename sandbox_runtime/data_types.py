@@ -6,15 +6,17 @@ Pure, no I/O. The host has them from ``messages``, which is all that it needs to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     SerializerFunctionWrapHandler,
     model_serializer,
 )
+from pydantic_core import CoreSchema
 
 JSONObject = Mapping[str, Any]
 
@@ -47,7 +49,17 @@ class ImageBlock(Strict):
 
 
 Block = TextBlock | ImageBlock
-Blocks = Sequence[Annotated[Block, Field(discriminator="type")]]
+
+
+class _ReadAsList:
+    """Any sequence is taken, and read as a list: pydantic reads and writes other sequences with steps in Python."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler.generate_schema(list[get_args(source)[0]])  # type: ignore[misc]
+
+
+Blocks = Annotated[Sequence[Annotated[Block, Field(discriminator="type")]], _ReadAsList]
 
 
 # --- Tools ------------------------------------------------------------------------------------------------------------

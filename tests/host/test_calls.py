@@ -80,6 +80,24 @@ async def test_time_runs_out() -> None:
         calls.find("trace-1")
 
 
+async def test_each_result_has_its_own_time_with_one_timer_for_all() -> None:
+    calls = make(linger_s=0.1)
+    calls.finish(calls.start("early"), END)
+    await asyncio.sleep(0.06)
+    calls.finish(calls.start("late"), END)
+    await asyncio.sleep(0.06)
+    with pytest.raises(UnknownCall):
+        calls.find("early")
+    assert calls.find("late") is not None
+    await asyncio.sleep(0.08)
+    with pytest.raises(UnknownCall):
+        calls.find("late")
+    calls.finish(calls.start("after all were gone"), END)
+    await asyncio.sleep(0.15)
+    with pytest.raises(UnknownCall):
+        calls.find("after all were gone")
+
+
 async def test_the_oldest_results_go_first() -> None:
     calls = make(max_kept_bytes=250)
     made = [calls.start(f"t{index}") for index in range(4)]
