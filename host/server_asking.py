@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from host.answers import CheckedJSON, InvalidAnswer, Verdict, is_light
@@ -23,6 +22,23 @@ SMALL_BYTES = 256 * 1024
 
 _STARTING_PAUSE_S = 1.0
 EVENTS = "text/event-stream"
+
+
+class Holding:
+    """What one body that is being read holds; the block gets what to tell its size to, as it grows."""
+
+    def __init__(self, intake: Intake, evict: Callable[[], None]) -> None:
+        self._intake = intake
+        self._evict = evict
+
+    def __enter__(self) -> Callable[[int], None]:
+        return self._hold
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, at: object) -> None:
+        self._hold(0)
+
+    def _hold(self, size: int) -> None:
+        self._intake.hold(self, size, self._evict)
 
 
 class Asking:
@@ -120,14 +136,9 @@ class Asking:
         detail = detail_of(body, exchange.content_type)
         return f"{exchange.status} ({detail or exchange.content_type or 'without words'})", detail
 
-    @contextmanager
-    def holding(self) -> Iterator[Callable[[int], None]]:
-        """For the length of the block, have what is held of a body count: together with all others' it is bounded."""
-        key = object()
-        try:
-            yield lambda size: self._intake.hold(key, size, self._evict)
-        finally:
-            self._intake.hold(key, 0, self._evict)
+    def holding(self) -> Holding:
+        """Have what is held of a body count for the length of a block: together with all others' it is bounded."""
+        return Holding(self._intake, self._evict)
 
 
 def misbehaviour(words: str, fault: Fault = Fault.BAD_RESULT) -> RuntimeFault:

@@ -145,9 +145,9 @@ class ServerCalls:
                         return _Ending("error", event.data)
                     case "chunk" | "end":
                         result += event.data
-                        held(len(result))
                         if event.name == "end":
                             return _Ending("end", bytes(result))
+                        held(len(result))
         return _Ending()
 
     def _named(self, call_id: str, data: bytes) -> None:

@@ -243,6 +243,7 @@ class ServerChannel:
         pinged_at = loop.time()
         while True:
             await asyncio.sleep(_LOOK_S)
+            self._http.end_slow_drains()
             try:
                 if not self._http.busy:
                     await self._http.probe()

@@ -34,7 +34,7 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._ended: str | None = None
         self._drained: Callable[[], None] | None = None
-        self._drain_timer: asyncio.TimerHandle | None = None
+        self._drained_until = 0.0
         self._drained_bytes = 0
 
     @property
@@ -136,14 +136,21 @@ class Connection(asyncio.Protocol):
             self._waiter = None
 
     def drain(self, done: Callable[[], None]) -> None:
-        """Read the rest of an answer that nobody wants any more; ``done`` is called when it has come, if that is soon."""
+        """Read the rest of an answer that nobody wants any more; ``done`` is called when it has come, if that is soon.
+
+        Its owner calls ``end_slow_drain`` now and then: a timer for each answer would cost more than the rest of it.
+        """
         self._drained = done
+        self._drained_until = asyncio.get_running_loop().time() + _DRAIN_S
         if self._paused and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
         self._drain()
-        if self._drained is not None:
-            self._drain_timer = asyncio.get_running_loop().call_later(_DRAIN_S, self.abort)
+
+    def end_slow_drain(self) -> None:
+        """Break it off if the rest of an answer has not come in time."""
+        if self._drained is not None and asyncio.get_running_loop().time() >= self._drained_until:
+            self.abort()
 
     def _drain(self) -> None:
         reader, done = self._reader, self._drained
@@ -164,9 +171,6 @@ class Connection(asyncio.Protocol):
 
     def _forget_drain(self) -> None:
         self._drained, self._drained_bytes = None, 0
-        if self._drain_timer is not None:
-            self._drain_timer.cancel()
-            self._drain_timer = None
 
     def abort(self) -> None:
         """Break it off."""

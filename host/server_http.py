@@ -134,6 +134,11 @@ class ServerHttp:
         """
         (await self._connect(_TRIES)).close()
 
+    def end_slow_drains(self) -> None:
+        """Break off what is still open for the end of an answer that should have come long ago. To be called now and then."""
+        for connection in tuple(self._all):
+            connection.end_slow_drain()
+
     def close(self) -> None:
         """Break all connections off."""
         self._closed = True

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from host import server_channel, server_http
+from host import server_channel, server_connection, server_http
 from host.answers import InvalidAnswer, as_json, as_value
 from host.channel import ChannelBroken, ChannelClosed, ProtocolViolation, RequestTimeout, RuntimeFault
 from host.errors import Reason, SandboxFailed
@@ -372,6 +372,60 @@ async def test_what_follows_the_result_is_not_read_for_long(channel: ServerChann
     assert await call(channel, "c2") == OUTPUT
     async with asyncio.timeout(1):  # not only when the time for the rest of an answer is over
         await hung_up.wait()
+
+
+async def test_the_rest_of_an_answer_is_not_waited_for_long(
+    channel: ServerChannel, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_channel, "_LOOK_S", 0.02)
+    monkeypatch.setattr(server_connection, "_DRAIN_S", 0.1)
+
+    async def trickle(writer: asyncio.StreamWriter) -> None:
+        writer.write(stream(event("task_id", "t1"), event("end", RESULT), end=False))
+        began = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            while not writer.is_closing():
+                writer.write(b"1\r\n:\r\n")
+                await writer.drain()
+                await asyncio.sleep(0.01)
+        open_for.set_result(time.monotonic() - began)
+
+    open_for: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+    await create(channel)
+    stranger.answers["/box/call"] = trickle
+    assert await call(channel) == OUTPUT
+    async with asyncio.timeout(5):
+        assert 0.1 <= await open_for < 2
+    assert not channel.ended
+
+
+async def test_a_head_that_comes_long_before_its_body(channel: ServerChannel, stranger: Stranger) -> None:
+    async def in_two(writer: asyncio.StreamWriter) -> None:
+        whole = stream(event("task_id", "t1"), event("end", RESULT))
+        head = whole.index(b"\r\n\r\n") + 4
+        for piece in (whole[: head // 2], whole[head // 2 : head], whole[head:]):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.05)
+
+    await create(channel)
+    stranger.answers["/box/call"] = in_two
+    assert await call(channel) == OUTPUT
+
+
+async def test_a_body_that_is_refused_while_it_is_waited_for(channel: ServerChannel, stranger: Stranger) -> None:
+    async def no_chunk(writer: asyncio.StreamWriter) -> None:
+        writer.write(stream(end=False))
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.write(b"this is no chunk\r\n")
+        await writer.drain()
+        await asyncio.sleep(5)
+
+    await create(channel)
+    stranger.answers["/box/call"] = no_chunk
+    with pytest.raises(ProtocolViolation, match="not HTTP"):
+        await call(channel)
 
 
 async def test_a_stream_cut_after_its_name_is_asked_for_again(channel: ServerChannel, stranger: Stranger) -> None:
