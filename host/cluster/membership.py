@@ -69,7 +69,7 @@ class Membership:
         self._clock = clock
         self._nodes: dict[str, Node] = {}
         self._owners: dict[str, Node] = {}
-        self._last: OrderedDict[str, Node] = OrderedDict()
+        self._last: OrderedDict[str, tuple[Node, float]] = OrderedDict()  # where it was, and when that ended
         self._lost: OrderedDict[str, tuple[Failure, float, str]] = OrderedDict()
         self._given_up: set[str] = set()
         self._changed = asyncio.Event()
@@ -131,7 +131,9 @@ class Membership:
 
     def owner(self, sid: str) -> Node | None:
         """Return the node that has a session, or had it last."""
-        return self._owners.get(sid) or self._last.get(sid)
+        if (node := self._owners.get(sid)) is not None:
+            return node
+        return self._last[sid][0] if sid in self._last else None
 
     def is_live(self, sid: str) -> bool:
         """Return True if a node said at the last look that it has the session."""
@@ -144,11 +146,11 @@ class Membership:
         self._owners[sid] = node
         node.sessions[sid] = self._clock()
 
-    def remove(self, sid: str) -> None:
-        """Note that a session has ended; its node knows why."""
-        if (node := self._owners.pop(sid, None)) is not None:
+    def remove(self, sid: str, node: Node | None = None) -> None:
+        """Note that a session has ended, or never began on ``node``; its node knows why."""
+        if (node := self._owners.pop(sid, node)) is not None:
             node.sessions.pop(sid, None)
-            self._last[sid] = node
+            self._last[sid] = (node, self._clock())
             while len(self._last) > _MAX_REMEMBERED:
                 self._last.popitem(last=False)
 
@@ -252,8 +254,8 @@ class Membership:
         for sid in state["sessions"]:
             if sid in self._lost and self._lost[sid][2] == node.id:
                 node.strays.add(sid)  # it was said to be lost, and stays so
-            elif sid not in self._owners:
-                self.add(sid, node)
+            elif sid not in self._owners and (sid not in self._last or self._last[sid][1] < began):
+                self.add(sid, node)  # what has ended since the host was asked may still be in its answer
         live = frozenset(state["sessions"])
         for sid in [sid for sid, at in node.sessions.items() if sid not in live and at < began]:
             self.remove(sid)

@@ -105,6 +105,8 @@ class ClusterRoutes:
                 created = response.status == 200
                 if created:
                     self.membership.add(sid, node)
+                else:
+                    self.membership.remove(sid, node)  # a look may have found it while it was made
                 return response
             except SessionEnded as exc:
                 raise SandboxFailed(exc.failure) from None  # lost with its node, while it was made

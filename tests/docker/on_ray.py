@@ -53,5 +53,5 @@ def node_log(state_dir: Path) -> str:
     """Return what the hosts of the node with this state directory have logged."""
     if (cluster := _running.get(state_dir)) is None:
         return ""
-    logs = cluster.head.directory.glob("r/session_*/logs/worker-*.err")
+    logs = cluster.head.directory.glob("r/session_latest/logs/worker-*.err")
     return "".join(log.read_text(errors="replace") for log in logs)

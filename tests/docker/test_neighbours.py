@@ -26,7 +26,7 @@ async def test_ten_sessions_see_nothing_of_each_other(client: Client) -> None:
 
 
 async def test_what_one_does_to_itself_leaves_nine_unharmed(host: RunningHost, client: Client) -> None:
-    """A ``kill -9 -1``, an ``rm -rf /``, endless output, a fork bomb and a full disk, each in one of ten sessions."""
+    """A ``kill -9 -1``, an ``rm -rf /``, endless output, a fork bomb and a full ``/tmp``, each in one of ten sessions."""
     sessions = await asyncio.gather(*(client.create({"n": n}) for n in range(10)))
     vandals, bystanders = sessions[:5], sessions[5:]
     deeds = [
@@ -34,7 +34,7 @@ async def test_what_one_does_to_itself_leaves_nine_unharmed(host: RunningHost, c
         "rm -rf --no-preserve-root / 2>/dev/null; echo gone",
         "yes",
         "bomb() { bomb | bomb & }; bomb; sleep 5",
-        "head -c 300M /dev/zero > /tmp/full; yes > /workspace/full",
+        "head -c 300M /dev/zero > /tmp/full; yes | head -c 1G > /workspace/full",  # less than ends the container
     ]
     damage = asyncio.gather(
         *(vandal.call("bash", command=deed, timeout_s=5) for vandal, deed in zip(vandals, deeds, strict=True))

@@ -53,6 +53,9 @@ class FakeNode:
         self.ended: list[str] = []
         self.problem: str | None = None
         self.answer: Callable[[web.Request], Any] | None = None
+        self.hold: asyncio.Event | None = None
+        """What its next words about its sessions wait for, if they do; ``holds``: they do."""
+        self.holds = False
         self.url = ""
         self._runner: web.AppRunner | None = None
         self.raylet = socket.create_server(("127.0.0.1", 0))
@@ -82,7 +85,11 @@ class FakeNode:
     async def _state(self, request: web.Request) -> web.Response:
         assert request.headers["X-API-Key"] == KEY
         environments = [{"name": "env", "image": IMAGE}]
-        return web.json_response({"sessions": self.sessions, "environments": environments, "problem": self.problem})
+        state = {"sessions": tuple(self.sessions), "environments": environments, "problem": self.problem}
+        if self.hold is not None:
+            self.holds = True
+            await self.hold.wait()
+        return web.json_response(state)
 
     async def _session(self, request: web.Request) -> web.Response:
         known = request.headers["X-Session-ID"] in self.sessions
@@ -327,6 +334,34 @@ async def test_what_fails_to_be_made_gives_its_place_back(front: Front) -> None:
         fake.answer = refuse
     assert await front.create("s") == (422, {"detail": "no", "reason": "setup_failed"})
     assert front.cluster.groups == {}
+
+
+async def test_an_id_is_free_again_whatever_a_look_has_seen_meanwhile(front: Front) -> None:
+    async def refuse(request: web.Request) -> web.Response:
+        sid = request.headers["X-Session-ID"]
+        node = next(fake for fake in front.cluster.fakes.values() if request in fake.asked)
+        node.sessions.append(sid)
+        await front.membership.look()  # finds it while it is made
+        assert front.membership.is_live(sid)
+        node.sessions.remove(sid)
+        return web.json_response({"detail": "no", "reason": "setup_failed"}, status=422)
+
+    for fake in front.cluster.fakes.values():
+        fake.answer = refuse
+    assert (await front.create("s"))[0] == 422
+    for fake in front.cluster.fakes.values():
+        fake.answer = None
+    assert (await front.create("s"))[0] == 200
+    # A look that has begun before the end, and whose answer comes after it.
+    (node,) = (fake for fake in front.cluster.fakes.values() if "s" in fake.sessions)
+    node.hold = asyncio.Event()
+    looking = asyncio.ensure_future(front.membership.look())
+    await until(lambda: node.holds)
+    assert (await front.post("/delete", "s"))[0] == 200
+    node.hold.set()
+    await looking
+    assert not front.membership.is_live("s")
+    assert (await front.create("s"))[0] == 200
 
 
 async def test_an_id_that_is_in_use(front: Front) -> None:
