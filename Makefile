@@ -58,6 +58,8 @@ else
 	$(BIN)/pytest -m "not alone" --numprocesses=$(WORKERS) --dist=loadscope --no-loadscope-reorder || failed=1; \
 	echo "test: now those that can't bear company, one after the other"; \
 	$(BIN)/pytest -m alone || failed=1; \
+	echo "test: now one host's tests again, with a Ray cluster in its place"; \
+	ORS_TEST_ENGINE=ray $(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadscope --no-loadscope-reorder tests/docker || failed=1; \
 	exit $$failed
 endif
 

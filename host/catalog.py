@@ -145,7 +145,7 @@ class Catalog:
         """
         if environment := self.find(name):
             return environment
-        raise UnknownEnvironment(f"unknown environment {name!r}; there are: {', '.join(self.names)}")
+        raise UnknownEnvironment(name, self.names)
 
     async def follow(self) -> None:
         """Take over images that are built anew under their tags, until cancelled."""

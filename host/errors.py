@@ -6,6 +6,7 @@ Every error that reaches a client is a ``HostError``: it knows its HTTP status, 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -108,6 +109,9 @@ class UnknownEnvironment(HostError):
 
     status = 404
     reason = "unknown_environment"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"unknown environment {name!r}; there are: {', '.join(known)}")
 
 
 class UnknownSession(HostError):

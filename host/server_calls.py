@@ -26,6 +26,7 @@ from sandbox_runtime.messages import Fault, Method
 
 _RECONNECTS = 6
 _RECONNECT_PAUSE_S = 0.2
+_NAME = re.compile(r"[!-~]{1,200}")
 _UNKNOWN_TASK = b"unknown task_id"
 _MAY_HAVE_RUN = "it may have run, and is not run again"
 _FINISHED = b'"finished":true}}'
@@ -152,8 +153,8 @@ class ServerCalls:
 
     def _named(self, call_id: str, data: bytes) -> None:
         task_id = data.decode("ascii", errors="replace")
-        if not re.fullmatch(r"[!-~]{1,200}", task_id):
-            return  # no name to ask by
+        if not _NAME.fullmatch(task_id):
+            return  # none to ask by
         known = self._note.calls[call_id].task_id
         if known is None:
             self._note.named(call_id, task_id)

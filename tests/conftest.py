@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import pytest
 
 from tests import spreading
+from tests.docker import on_ray
 
 APT = "apt"
 """The lock of what asks apt-get for something."""
@@ -35,6 +36,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> spreading.Sp
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     spreading.mark_and_sort(items, sort=hasattr(config, "workerinput"))
+    on_ray.skip(items)
 
 
 @pytest.fixture(scope="session")

@@ -90,6 +90,6 @@ class Directory:
             return known[name]
         if env_name is not None:
             if env_name.lower() not in known:
-                raise UnknownEnvironment(f"there is no environment {env_name!r}; there are {', '.join(known)}")
+                raise UnknownEnvironment(env_name, known)
             return known[env_name.lower()]
         return next(iter(known.values()))

@@ -89,7 +89,7 @@ async def test_the_newer_client_rides_out_a_server_that_is_starting(urls: dict[s
                 assert (await session.get_prompt())[0].text == "Prompt number 1."
 
         async def watch() -> None:
-            while "reason=capacity" not in host.log:  # noqa: ASYNC110 - a process's log sets no event
+            while "sessions_refused" not in host.log:  # noqa: ASYNC110 - a process's log sets no event
                 await asyncio.sleep(0.05)
             refused.set()
 

@@ -11,7 +11,6 @@ import pytest
 
 from host.build import build_environment
 from tests.conftest import Once
-from tests.docker import on_ray
 from tests.docker.harness import Client, RunningHost, running_host
 
 TESTS = Path(__file__).parent
@@ -35,9 +34,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if TESTS in item.path.parents:
             item.add_marker("docker")
-            why = next((why for start, why in on_ray.NOT_ON_RAY.items() if item.nodeid.startswith(start)), None)
-            if on_ray.IS_CHOSEN and why is not None:
-                item.add_marker(pytest.mark.skip(reason=f"not on Ray: {why}"))
 
 
 @pytest.fixture(scope="session")

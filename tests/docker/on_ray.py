@@ -1,4 +1,4 @@
-"""The tests of one host, with a Ray cluster of one node in its place: ``ORS_HOST_TEST_ENGINE=ray pytest tests/docker/…``.
+"""The tests of one host, with a Ray cluster of one node in its place: ``ORS_TEST_ENGINE=ray pytest …``.
 
 A front stands where the host stood. Containers and directories are looked for on the node, and its host's log is read too.
 What can't hold there is in ``NOT_ON_RAY``.
@@ -7,14 +7,16 @@ What can't hold there is in ``NOT_ON_RAY``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from deploy.cluster.local import LocalCluster, local_cluster
 
-IS_CHOSEN = os.environ.get("ORS_HOST_TEST_ENGINE") == "ray"
+IS_CHOSEN = os.environ.get("ORS_TEST_ENGINE") == "ray"
 
 NOT_ON_RAY = {
     "tests/docker/test_startup.py": "it is about the command line of one host",
@@ -25,11 +27,22 @@ NOT_ON_RAY = {
     "tests/docker/test_pool.py::test_the_next_host_removes_them": "the same",
     "tests/docker/test_faults.py::test_two_hosts_leave_each_other_alone": "it is about two hosts on one engine",
     "tests/docker/test_faults.py::test_the_engine_goes_away": "a node whose engine is away takes no sessions",
+    "tests/strangers/test_node_env.py::test_a_killed_host_is_succeeded": "as tests/docker/test_recovery.py",
+    "tests/strangers/test_node_env.py::test_what_the_engine_makes_for_a_killed_host_counts_for_the_next": "the same",
 }
 """Beginnings of tests' ids, and why."""
 
 _running: dict[Path, LocalCluster] = {}
 """By the state directory: a host that is started again finds its cluster."""
+
+
+def skip(items: Iterable[pytest.Item]) -> None:
+    """Skip what can't hold there, if that is where the tests run."""
+    if not IS_CHOSEN:
+        return
+    for item in items:
+        if (why := next((why for start, why in NOT_ON_RAY.items() if item.nodeid.startswith(start)), None)) is not None:
+            item.add_marker(pytest.mark.skip(reason=f"not on Ray: {why}"))
 
 
 @contextmanager
