@@ -98,6 +98,7 @@ The map, from the top down; a module imports only from those below it (``tests/t
     state_view     a state directory seen from outside: whether a host lives there, and how it is reached
     state          the state directory: identity, lock, sockets
     metrics        what Prometheus is told
+    event_loop     what a host runs in
     notify         tells systemd
     patience       work that is seen through although its caller was cancelled
     files          how much is in a directory tree

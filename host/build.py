@@ -13,9 +13,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from pathlib import Path
 
-import anyio
-
-from host import docker_client, wheels
+from host import docker_client, event_loop, wheels
 from host.base_image import REPOSITORY as BASE_REPOSITORY
 from host.base_image import ensure_base, inspect_image, probe_python, starting_image
 from host.base_image import tag as base_tag
@@ -279,7 +277,7 @@ def _build(
 def _check(image: str, data: str | None, settings: Settings | None, steps: Steps, advice: str) -> CheckReport:
     try:
         with steps.step(f"checking that {image} answers"):
-            report = anyio.run(check_image, image, data, settings)
+            report = event_loop.run(check_image, image, data, settings)
     except StartupError as exc:
         raise BuildError(f"built, but {exc}{_hint(str(exc))}{advice}") from exc
     for found in report.environments:

@@ -10,11 +10,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import anyio
 import click
 import structlog
 
-from host import __version__, logs
+from host import __version__, event_loop, logs
 from host.commands.build import build_command
 from host.commands.config import config_command
 from host.commands.dev import dev_command
@@ -107,7 +106,7 @@ def serve_command(config_file: Path | None, **flags: Any) -> None:
         if settings.engine == "ray":
             _serve_cluster(config)
         else:
-            anyio.run(serve, settings)
+            event_loop.run(serve, settings)
     except StartupError as exc:
         sys.exit(logs.printable(f"ors-host: {exc}"))
     _leave_threads(others)
@@ -120,7 +119,7 @@ def _serve_cluster(config: Config) -> None:
     settings = config.settings
     if config.origins["on_exit"] == DEFAULT:
         settings = settings.model_copy(update={"on_exit": "keep"})  # another front may be there, and nodes go on
-    anyio.run(serve_cluster, settings)
+    event_loop.run(serve_cluster, settings)
 
 
 def _tell_of(config: Config) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from typing import cast
 from weakref import WeakSet
 
 from aiohttp import web
@@ -57,8 +58,7 @@ class _AtTheGate(asyncio.Protocol):
         self._gate = gate
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._gate.admit(transport)
+        self._gate.admit(cast(asyncio.Transport, transport))  # uvloop's are none of asyncio's classes
 
 
 def _descriptors() -> int:

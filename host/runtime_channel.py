@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from host.answers import MAX_FAULT_CHARS, InvalidAnswer, Verdict, check, is_light
 from host.channel import ChannelBroken, ChannelClosed, ProtocolViolation, RequestTimeout, RuntimeFault
@@ -240,7 +240,7 @@ class _Connection(asyncio.Protocol):
         self._heavy_bytes = 0  # of the frame that is being read elsewhere
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's are none of asyncio's classes
         if self._channel._connected(transport):
             self._transport = transport
         else:

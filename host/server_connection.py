@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from typing import cast
 
 from host.server_reader import AnswerReader, BadAnswer, Broken, Head
 
@@ -180,8 +181,7 @@ class Connection(asyncio.Protocol):
     # What the transport reports
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are none of asyncio's classes
 
     def data_received(self, data: bytes) -> None:
         if self._reader is None:  # unasked

@@ -1,9 +1,4 @@
-"""Tool calls, on ors-host and on ors-sdk's own server in turn: the same class, the same client.
-
-Tried with these calls on the host and not taken: uvloop. Beside asyncio's own loop (8 rounds in turn, a busy machine) a small
-call's p50 was 1.19 to 1.32 ms and 8 sessions had 1,240 to 1,150 calls a second, but 1 MB took 18.8 to 17.4 ms: no target needs
-it, and it would be one more compiled dependency of the part that must hold.
-"""
+"""Tool calls, on ors-host and on ors-sdk's own server in turn: the same class, the same client."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import anyio.to_thread
 import structlog
 from pydantic import ValidationError
 
-from host import logs
+from host import event_loop, logs
 from host.cluster.images import get_images
 from host.cluster.node_settings import on_node
 from host.errors import StartupError
@@ -58,7 +58,7 @@ def main() -> None:
         logs.configure(format=settings.log_format, level=settings.log_level)
         go_before_containers()  # Ray's workers, of whom this is a child, come last in both
         die_no_sooner_than_others()
-        anyio.run(_run, settings, status)
+        event_loop.run(_run, settings, status)
     except StartupError as exc:
         status.say("failed", str(exc))
         sys.exit(logs.printable(f"ors-host: {exc}"))

@@ -6,10 +6,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-import anyio
 import click
 
-from host import logs
+from host import event_loop, logs
 from host.errors import StartupError
 from host.options import Command
 from host.process_engine import ProcessEngine
@@ -52,7 +51,7 @@ def dev_command(environments: tuple[str, ...], directory: Path, port: int) -> No
             | {"image": (_TAG,), "port": port, "state_dir": Path(state_dir), "warm": 0}
         )
         try:
-            anyio.run(
+            event_loop.run(
                 lambda: serve(settings, open_engine=lambda: ProcessEngine.over(directory.absolute(), environments))
             )
         except OSError as exc:

@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import anyio
 import click
 from rich.console import Console
 from rich.text import Text
 
-from host import logs
+from host import event_loop, logs
 from host.logs import printable
 from host.options import Command, config_of, config_option, json_option
 from host.private import private_host
@@ -60,7 +59,7 @@ def test_command(
             _print(console, line)
 
     started = time.monotonic()
-    trial = anyio.run(_run, settings, tell, seed, episodes)
+    trial = event_loop.run(_run, settings, tell, seed, episodes)
     if as_json:
         click.echo(json.dumps({"failures": trial.failures, "transcript": [*map(as_data, lines)]}, indent=2))
     else:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from tests.host.fakes import TAG, FakeEngine
 from tests.host.served import Serve, Server, serving
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run the host in these tests as it is run by its command line."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture
