@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from functools import lru_cache
 from typing import Self
 
 from host import __version__
@@ -94,6 +93,9 @@ class ServerHttp:
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
         self._closed = False
+        # The head of the last request alone: there may be secrets in one, and those go with their session at the latest.
+        self._asked: tuple[object, ...] = ()
+        self._head = b""
 
     @property
     def busy(self) -> bool:
@@ -147,7 +149,10 @@ class ServerHttp:
 
     def _written(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
         address = f"[{self.address}]" if ":" in self.address else self.address
-        head = _head(method, path, f"{address}:{self._port}", tuple(headers.items()))
+        asked = (method, path, address, *headers.items())
+        if asked != self._asked:  # a session's calls all begin alike
+            self._asked, self._head = asked, _head(method, path, f"{address}:{self._port}", headers)
+        head = self._head
         if body is not None:
             return b"%bContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
         return head + (b"\r\n" if method == "GET" else b"Content-Length: 0\r\n\r\n")
@@ -227,10 +232,9 @@ class ServerHttp:
             self._idle.append(connection)
 
 
-@lru_cache(maxsize=4096)  # a session's calls all begin alike
-def _head(method: str, path: str, host: str, headers: tuple[tuple[str, str], ...]) -> bytes:
-    for name, value in headers:
+def _head(method: str, path: str, host: str, headers: Mapping[str, str]) -> bytes:
+    for name, value in headers.items():
         if not (value.isascii() and value.isprintable()):
             raise BadAnswer(f"a request that can't be sent: {name} is no header's value")
-    fields = "".join(f"{name}: {value}\r\n" for name, value in headers)
+    fields = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{_AGENT}{fields}".encode()
