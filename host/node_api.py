@@ -24,6 +24,9 @@ from host.sessions import Sessions
 _SHUTDOWN = Failure(Reason.HOST_SHUTDOWN, "the cluster's host is shutting down")
 _LOST = Failure(Reason.NODE_LOST, "the node was taken for dead, and the session's place was given away")
 
+_TOLD_S = 5.0
+"""For so long it is told that a session has ended: some begin and end between two looks, which are a second apart."""
+
 
 class _End(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -53,6 +56,7 @@ class NodeApi:
             {
                 "version": __version__,
                 "sessions": [session.sid for session in self.sessions],
+                "ended": self.sessions.ended_within(_TOLD_S),
                 "environments": [{"name": name, "image": self.catalog.get(name).image.tag} for name in names],
                 # That it is full is known already, from the reservations.
                 "problem": None if problem is None or problem.reason == Reason.CAPACITY else str(problem),

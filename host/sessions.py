@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 
 from anyio.abc import TaskGroup
 
@@ -112,6 +113,11 @@ class Sessions:
         """Answer for a session of which only its end is known."""
         self._ended[sid] = (failure, self._clock())
         self._forget_old()
+
+    def ended_within(self, seconds: float) -> list[str]:
+        """Return the ids of those that have ended so lately, and are not in use again."""
+        since = self._clock() - seconds
+        return [sid for sid, _ in takewhile(lambda entry: entry[1][1] >= since, reversed(self._ended.items()))]
 
     @property
     def kept_bytes(self) -> int:

@@ -78,6 +78,7 @@ class Agent:
         self._remove = False
         self._gone: dict[str, Placement] = {}
         self._known: set[str] = set()
+        self._ended: set[str] = set()
         self._adopted = False
         self._wake: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -188,14 +189,14 @@ class Agent:
         async with http.get(f"{url}/node/state") as response:
             response.raise_for_status()
             state = await response.json()
-        live = set(state["sessions"])
+        live, ended = set(state["sessions"]), set(state["ended"])
         try:
             if not self._adopted:
                 await self._end_unplaced(http, url, live)
                 self._adopted = True
-            await self.give_back(live)
+            await self.give_back(live, ended)
         except ClusterAway:
-            self._known |= live  # looked at again when Ray's head is back
+            self._known |= live | ended  # looked at again when Ray's head is back
         problem = state["problem"]
         self._status = AgentStatus(
             state="ready",
@@ -218,8 +219,8 @@ class Agent:
             async with http.post(f"{url}/node/end", json={"sids": lost}) as response:
                 response.raise_for_status()
 
-    async def give_back(self, live: set[str]) -> None:
-        """Release the places of sessions that have ended.
+    async def give_back(self, live: set[str], ended: set[str]) -> None:
+        """Release the places of sessions that have ended: of those that are missing, and of those that no look has found.
 
         Only at the second look that doesn't find a session, and only the reservation that was seen at the first: its id may
         be in use again, and the new session on its way here.
@@ -228,11 +229,11 @@ class Agent:
             del self._gone[sid]
             if sid not in live and await self._cluster.find(session_group(sid)) == seen:
                 await self._cluster.release(session_group(sid))
-        for sid in self._known - live:
+        for sid in (self._known | (ended - self._ended)) - live:
             placement = await self._cluster.find(session_group(sid))
             if placement is not None and placement.node == self._node:
                 self._gone[sid] = placement
-        self._known = live
+        self._known, self._ended = live, ended
 
     async def _end_sessions(self, http: aiohttp.ClientSession, url: str) -> None:
         try:

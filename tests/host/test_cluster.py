@@ -584,11 +584,11 @@ async def test_an_agent_gives_back_only_the_place_that_it_saw(tmp_path: Path) ->
     agent = Agent(cluster, node="a", address="127.0.0.1", capacity=4, settings=settings)
     names = [session_group(sid) for sid in ("over", "again", "elsewhere")]
     cluster.groups = {names[0]: Placement("1", "a"), names[1]: Placement("2", "a"), names[2]: Placement("3", "b")}
-    await agent.give_back({"over", "again", "elsewhere"})
-    await agent.give_back(set())
+    await agent.give_back({"over", "again", "elsewhere"}, set())
+    await agent.give_back(set(), set())
     assert list(cluster.groups) == names
     cluster.groups[names[1]] = Placement("4", "a")  # the id is in use again
-    await agent.give_back(set())
+    await agent.give_back(set(), set())
     assert list(cluster.groups) == names[1:]
 
 
@@ -596,13 +596,24 @@ async def test_an_agent_waits_for_rays_head(tmp_path: Path) -> None:
     cluster = FakeCluster()
     agent = Agent(cluster, node="a", address="127.0.0.1", capacity=4, settings=for_nodes(settings_of(tmp_path)))
     cluster.groups = {session_group("s"): Placement("1", "a")}
-    await agent.give_back({"s"})
+    await agent.give_back({"s"}, set())
     cluster.away = True
     with pytest.raises(ClusterAway):
-        await agent.give_back(set())
+        await agent.give_back(set(), set())
     cluster.away = False
     for _ in range(2):
-        await agent.give_back(set())
+        await agent.give_back(set(), set())
+    assert cluster.groups == {}
+
+
+async def test_an_agent_gives_back_the_place_of_what_no_look_has_found(tmp_path: Path) -> None:
+    cluster = FakeCluster()
+    agent = Agent(cluster, node="a", address="127.0.0.1", capacity=4, settings=for_nodes(settings_of(tmp_path)))
+    cluster.groups = {session_group("short"): Placement("1", "a")}
+    await agent.give_back(set(), set())
+    await agent.give_back(set(), {"short"})
+    assert list(cluster.groups) == [session_group("short")]
+    await agent.give_back(set(), {"short"})  # it is told for several looks
     assert cluster.groups == {}
 
 
