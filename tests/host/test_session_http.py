@@ -53,6 +53,18 @@ async def test_one_container_for_each_session(server: Server, engine: FakeEngine
     assert labels["ors-host.role"] == "session"
 
 
+async def test_which_have_ended_lately(server: Server) -> None:
+    for sid in ("s1", "s2"):
+        await server.create(sid, **SPEC)
+        await server.delete(sid)
+    assert server.sessions.ended_within(60) == ["s2", "s1"]
+    assert server.sessions.ended_within(-1) == []
+    await server.create("s1", **SPEC)
+    assert server.sessions.ended_within(60) == ["s2"], "an id that is in use again has not ended"
+    await server.delete("s1")
+    assert server.sessions.ended_within(60) == ["s1", "s2"]
+
+
 async def test_catalog_and_session_containers_are_alike(server: Server, engine: FakeEngine) -> None:
     session, (catalog,) = await server.create(), engine.of(Role.CATALOG)
     assert session.spec.image == catalog.spec.image
